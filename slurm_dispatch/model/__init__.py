@@ -1,0 +1,1 @@
+"""Domain values: frozen, checked by their constructors, no I/O."""

@@ -1,0 +1,111 @@
+"""The publication: an empty file whose name says everything about a save.
+
+``<epoch, 20 digits>-<step, 20 digits>-<path relative to the root, base32 without padding>``
+
+The name splits one way only, has one case only, and is canonical: one value, one name, so that two
+processes that publish the same save meet at the same file. Because the numbers have a fixed width, the
+order of the names' bytes is the order of (epoch, step, name): latest is simply the greatest name.
+"""
+
+from __future__ import annotations
+
+import base64
+import re
+from dataclasses import dataclass
+
+from slurm_dispatch.errors import BadDataError, show
+from slurm_dispatch.model.epoch import EPOCH_MAX, UNMANAGED, Epoch, check
+
+STEP_MAX = 2**63 - 1
+NAME_MAX = 255
+"""The longest name that the usual filesystems take, in bytes."""
+PREFIX_LENGTH = 42
+"""Two numbers of 20 digits and two dashes."""
+PATH_MAX = (NAME_MAX - PREFIX_LENGTH) * 5 // 8
+"""133 bytes: the longest path that a name of 255 bytes can carry."""
+
+_NAME = re.compile(r"([0-9]{20})-([0-9]{20})-([A-Z2-7]+)\Z")
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class Publication:
+    """One publication. Sorting publications puts the latest last.
+
+    :param epoch: 0 for an unmanaged run, otherwise what :class:`Epoch` allows.
+    :param step: 0 to 2^63-1.
+    :param path: the save's path relative to the root, as bytes; see :func:`check_path`.
+    """
+
+    epoch: int
+    step: int
+    path: bytes
+
+    def __post_init__(self) -> None:
+        check("epoch", self.epoch, 0, EPOCH_MAX)
+        if self.epoch != UNMANAGED:
+            Epoch.from_int(self.epoch)
+        check("step", self.step, 0, STEP_MAX)
+        check_path(self.path)
+
+    @property
+    def name(self) -> str:
+        """The file's name in ``pub/``."""
+        return f"{self.epoch:020d}-{self.step:020d}-{encode_path(self.path)}"
+
+    @property
+    def attempt(self) -> str | None:
+        """The attempt whose folder the save is in, or ``None`` if it is not below ``exec/``."""
+        parts = self.path.split(b"/", 2)
+        if len(parts) == 3 and parts[0] == b"exec":
+            return parts[1].decode("ascii", "replace")
+        return None
+
+
+def encode_path(path: bytes) -> str:
+    """Base32 (RFC 4648) of ``path`` without padding."""
+    return base64.b32encode(path).rstrip(b"=").decode("ascii")
+
+
+def decode_path(text: str) -> bytes:
+    """The bytes of :func:`encode_path`; anything that it would not have written is refused."""
+    try:
+        path = base64.b32decode(text + "=" * (-len(text) % 8))
+    except ValueError as error:
+        raise BadDataError(f"{text!r} is not base32") from error
+    if encode_path(path) != text:  # spare bits that are not zero: a second name for the same path
+        raise BadDataError(f"{text!r} is not the base32 that this path has")
+    return path
+
+
+def check_path(path: bytes) -> None:
+    """Refuse a path that could leave the root or be written in two ways.
+
+    :raises BadDataError: empty, absolute, longer than :data:`PATH_MAX` bytes, or with an empty component,
+        ``.``, ``..`` or a NUL byte.
+    """
+    if not path:
+        raise BadDataError("the save's path is empty")
+    if len(path) > PATH_MAX:
+        raise BadDataError(
+            f"the save's path {show(path)} has {len(path)} bytes",
+            hint=f"a publication's name carries at most {PATH_MAX}; use shorter folder names",
+        )
+    if b"\0" in path:
+        raise BadDataError(f"the save's path {show(path)} has a NUL byte")
+    for part in path.split(b"/"):
+        if part in {b"", b".", b".."}:
+            raise BadDataError(f"the save's path {show(path)} is not plain", hint="no '', '.', '..', no '/' first")
+
+
+def parse_name(name: str) -> Publication:
+    """The publication that a name in ``pub/`` says, or an error that names it.
+
+    :raises BadDataError: the name does not parse; every name that parses is the canonical one.
+    """
+    match = _NAME.match(name) if len(name) <= NAME_MAX else None
+    if match is None:
+        raise BadDataError(f"{show(name)} is not the name of a publication")
+    try:
+        return Publication(int(match[1]), int(match[2]), decode_path(match[3]))
+    except BadDataError as error:
+        raise BadDataError(f"{show(name)} is not the name of a publication: {error}") from error
