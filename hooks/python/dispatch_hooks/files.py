@@ -1,6 +1,5 @@
 """Files that appear whole or not at all, and reading what somebody else may have planted."""
 
-import binascii
 import errno
 import os
 
@@ -20,7 +19,7 @@ def reason(error):
 
 def temporary_name():
     """A fresh unfinished name."""
-    return TEMPORARY_PREFIX + binascii.hexlify(os.urandom(8)).decode("ascii")
+    return TEMPORARY_PREFIX + os.urandom(8).hex()
 
 
 def read_regular(path, limit, folder=None):

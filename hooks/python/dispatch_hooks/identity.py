@@ -3,8 +3,6 @@
 ``tests/hooks/test_identity.py`` holds the two against each other.
 """
 
-import binascii
-
 try:  # hashlib loads OpenSSL, which costs as much as the whole start of Python
     from _sha2 import sha256  # Python 3.12 and newer
 except ImportError:
@@ -85,5 +83,5 @@ def attempt_of(cluster, job_id, word, restart, start_time):
     start = "" if start_time is None else str(start_time)
     rest = "\0".join((str(job_id), word.text, str(restart), start))
     digest = sha256(cluster + b"\0" + rest.encode("ascii")).digest()
-    bits = int(binascii.hexlify(digest[:13]), 16) >> 4
+    bits = int(digest[:13].hex(), 16) >> 4
     return "".join(_BASE32[(bits >> (5 * i)) & 31] for i in reversed(range(ATTEMPT_LENGTH)))

@@ -4,7 +4,7 @@ A process is left if it carries the execution's attempt in its environment, if i
 if it is the owner's and not of another live job: that job's attempt or cgroup says so. The cgroup is read
 from the process (``/proc/<pid>/cgroup``), so that one rule serves version 1 (``slurm/uid_<u>/job_<id>``),
 version 2 (``slurmstepd.scope/job_<id>``) and Slurm 26.05 (``slurmstepd.scope/<SLUID>``). The hook itself and
-the processes above it are not counted.
+the processes above it are not counted, and process 1.
 """
 
 import errno
@@ -16,6 +16,7 @@ ROUNDS_MAX = 4
 that forks and ends could hide from one reading; a busy node has new ones always."""
 ENVIRONMENT_MAX = 16 << 20
 _NAMES = (b"DISPATCH_ATTEMPT=", b"SLURM_DISPATCH_ATTEMPT=")
+_KERNEL_THREAD = 0x00200000
 _GONE = (errno.ENOENT, errno.ESRCH)
 
 
@@ -65,8 +66,8 @@ def scan(wanted, proc="/proc"):
 
 def _is_left(wanted, path):
     uid = os.stat(path).st_uid  # the effective user, even of a process that cannot be traced
-    environment = _read(path + "/environ")
-    if not environment and uid == 0 and _is_kernel_thread(path):
+    environment = _environment(path)
+    if not environment and _has_no_program(path):
         return False
     variables = frozenset(environment.split(b"\0"))
     if not variables.isdisjoint(wanted.marks):
@@ -88,12 +89,24 @@ def cgroup_job(text):
     return None
 
 
-def _is_kernel_thread(path):
+def _environment(path):
     try:
-        os.readlink(path + "/exe")
+        return _read(path + "/environ")
     except OSError as error:
-        return error.errno in _GONE
-    return False
+        if error.errno != errno.ESRCH:  # what newer kernels say for a process without memory of its own
+            raise
+        return b""
+
+
+def _has_no_program(path):
+    """Whether it is a thread of the kernel, or a dead process (one whose first thread alone has ended is not)."""
+    fields = _stat(path)
+    return bool(int(fields[6]) & _KERNEL_THREAD) or (fields[0] in (b"Z", b"X") and int(fields[17]) <= 1)
+
+
+def _stat(path):
+    """The fields of ``stat`` from the third on: state, parent, ..."""
+    return _read(path + "/stat").rpartition(b")")[2].split()
 
 
 def _read(path):
@@ -111,13 +124,13 @@ def _read(path):
 
 
 def _above(proc):
-    """This process and those above it."""
-    seen = set()
+    """This process and those above it, process 1 always: it is the node's own."""
+    seen = {1}
     pid = os.getpid()
     while pid > 1 and pid not in seen:
         seen.add(pid)
         try:
-            pid = int(_read("%s/%d/stat" % (proc, pid)).rpartition(b")")[2].split()[1])
+            pid = int(_stat("%s/%d" % (proc, pid))[1])
         except OSError:
             break
     return seen
@@ -129,7 +142,7 @@ def boot():
     Containers of one host share the boot id; the start time of their process 1 tells them apart.
     """
     try:
-        start = _read("/proc/1/stat").rpartition(b")")[2].split()[19].decode("ascii")
+        start = _stat("/proc/1")[19].decode("ascii")
         return _read("/proc/sys/kernel/random/boot_id").decode("ascii").strip() + ":" + start
     except (OSError, IndexError):
         return None
