@@ -1,7 +1,9 @@
-"""Children that work side by side, each as one user, each with a deadline.
+"""Children that work side by side, each with a deadline.
 
-The law of this module: *what a child does with its user's files or processes can stop that child and nothing
-else.* The parent never waits for one child alone, kills at the deadline, never reads more than a bound, and
+Each stays what the tick is and waits for a child of its own that has given its rights up for good
+(:func:`slurm_dispatch.state.as_user.in_child`), so that many owners' work goes on at once.
+
+The law of this module: *what a child waits for can stop that child and nothing else.* The parent never waits for one child alone, kills at the deadline, never reads more than a bound, and
 starts no second child of a name while the first is not reaped (one that hangs in the kernel cannot be killed,
 and a pile of them would take the host).
 """
@@ -12,14 +14,17 @@ import os
 import select
 import signal
 import time
-from collections.abc import Callable
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, NoReturn
 
 from slurm_dispatch.durable import write_all
-from slurm_dispatch.errors import DispatchError, one_line, show
+from slurm_dispatch.errors import DispatchError, ServiceAwayError, one_line, show
 
-ANSWER_MAX = 8 << 20
-"""Bytes that a child may answer; an answer is about 1 KiB a job that changed."""
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+ANSWER_MAX = 80 << 20
+"""Bytes that a child may answer: the most notes that one tick reads, at 700 bytes each."""
 SIDE_BY_SIDE = 8
 """How many children work at once: the work is waiting for Slurm and the filesystem, not computing."""
 _SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
@@ -31,7 +36,7 @@ class Ended:
 
     :param answer: what it answered, or ``None``.
     :param why: why there is no answer, one line.
-    :param hung: it was killed at its deadline.
+    :param hung: it, or what it waited for, was killed at its deadline or is away.
     """
 
     name: str
@@ -54,12 +59,14 @@ class Children:
     """A pool of children by name.
 
     :param bound: at most so many at once; more are kept waiting in the order of :meth:`start`.
+    :param answer_max: bytes that one may answer.
     """
 
-    def __init__(self, bound: int = SIDE_BY_SIDE) -> None:
+    def __init__(self, bound: int = SIDE_BY_SIDE, answer_max: int = ANSWER_MAX) -> None:
         self._bound = bound
+        self._answer_max = answer_max
         self._running: dict[str, _Child] = {}
-        self._waiting: list[tuple[str, Callable[[], None], Callable[[], bytes], float]] = []
+        self._waiting: list[tuple[str, Callable[[], bytes], float]] = []
         self._dead: dict[str, int] = {}  # killed, not reaped yet
 
     def busy(self, name: str) -> bool:
@@ -71,13 +78,12 @@ class Children:
         """No child runs or waits for its turn."""
         return not self._running and not self._waiting
 
-    def start(self, name: str, become: Callable[[], None], work: Callable[[], bytes], deadline_s: float) -> None:
-        """Do ``work`` in a child after ``become``; :meth:`wait` gives the answer.
+    def start(self, name: str, work: Callable[[], bytes], deadline_s: float) -> None:
+        """Do ``work`` in a child; :meth:`wait` gives the answer.
 
-        :param become: gives up privileges for good; called first thing in the child.
         :param deadline_s: counts from when the child really starts.
         """
-        self._waiting.append((name, become, work, deadline_s))
+        self._waiting.append((name, work, deadline_s))
         self._fill()
 
     def wait(self, seconds: float) -> list[Ended]:
@@ -113,7 +119,7 @@ class Children:
         self._reap()
         position = 0
         while len(self._running) < self._bound and position < len(self._waiting):
-            name, become, work, deadline_s = self._waiting[position]
+            name, work, deadline_s = self._waiting[position]
             if name in self._running or name in self._dead:
                 position += 1
                 continue
@@ -122,7 +128,7 @@ class Children:
             pid = os.fork()
             if pid == 0:
                 os.close(reading)
-                _child(writing, become, work)
+                _child(writing, work)
             os.close(writing)
             os.set_blocking(reading, False)
             self._running[name] = _Child(name, pid, reading, time.monotonic() + deadline_s)
@@ -142,15 +148,16 @@ class Children:
         if part:
             child.parts.append(part)
             child.size += len(part)
-            if child.size <= ANSWER_MAX:
+            if child.size <= self._answer_max:
                 return None
             self._close(child)
-            return Ended(child.name, None, f"it answered more than {ANSWER_MAX} bytes")
+            return Ended(child.name, None, f"it answered more than {self._answer_max} bytes")
         self._close(child)
         answer = b"".join(child.parts)
         if answer[:1] == b"+":
             return Ended(child.name, answer[1:])
-        return Ended(child.name, None, show(answer[1:]) if answer else "it ended without an answer")
+        why = show(answer[1:]) if answer else "it ended without an answer"
+        return Ended(child.name, None, why, hung=answer[:1] == b"!")
 
     def _close(self, child: _Child) -> None:
         os.close(child.pipe)
@@ -175,7 +182,7 @@ class Children:
                 del self._dead[name]
 
 
-def _child(pipe: int, become: Callable[[], None], work: Callable[[], bytes]) -> None:
+def _child(pipe: int, work: Callable[[], bytes]) -> NoReturn:
     """The child: never returns."""
     status = 1
     try:
@@ -183,9 +190,10 @@ def _child(pipe: int, become: Callable[[], None], work: Callable[[], bytes]) -> 
         signal.set_wakeup_fd(-1)
         for number in _SIGNALS:
             signal.signal(number, signal.SIG_DFL)
-        become()
         answer = b"+" + work()
         status = 0
+    except ServiceAwayError as error:
+        answer = b"!" + error.line().encode("utf-8", "backslashreplace")
     except DispatchError as error:
         answer = b"-" + error.line().encode("utf-8", "backslashreplace")
     except BaseException as error:  # noqa: BLE001 - the outermost frame of this process

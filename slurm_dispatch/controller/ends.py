@@ -61,18 +61,14 @@ def look(state: State, view: View, details: Details) -> Look:
     if submission.at > view.at:
         return Look(Unknown("submitted after the queue was asked"))
     queued = view.of_id(current.slurm_job_id)
-    if queued is None or not is_ours(queued, state.spec, submission):
+    if queued is None or not is_ours(queued, state.spec, submission, details):
         return _gone(state.spec, submission, current, view, details)
     if queued.state in ALIVE:
-        running = None
-        if queued.state == "RUNNING" and queued.start_time is not None:
-            running = (queued.restart, queued.start_time, queued.nodes)
-        alive = _alive(state.spec, submission, current, details, queued.restart, pending=queued.state in WAITING)
-        return Look(alive, running=running)
+        return _living(state.spec, submission, current, queued, details)
     return _ending(state.spec, submission, current, view, details)
 
 
-def is_ours(queued: port.QueueJob, spec: Spec, submission: Submission) -> bool:
+def is_ours(queued: port.QueueJob, spec: Spec, submission: Submission, details: Details) -> bool:
     """The object of this id is still the one that the submission made, and not a later job of the same id.
 
     The word says so. Where its owner edited it away, the time of submission does; an id that began again at 1
@@ -83,8 +79,32 @@ def is_ours(queued: port.QueueJob, spec: Spec, submission: Submission) -> bool:
         return False
     if queued.word is not None:
         return queued.word == spec.word(submission.number)
-    # A requeue gives an object a new time of submission.
-    return queued.restart > 0 or in_time(queued.submit_time, submission)
+    if in_time(queued.submit_time, submission):
+        return True
+    # A requeue gives an object a new time of submission, and only a requeue raises the count.
+    answer = details.detail(queued.slurm_job_id)
+    return isinstance(answer, port.Present) and bool(answer.value.restart)
+
+
+def _living(
+    spec: Spec, submission: Submission, current: SlurmObject, queued: port.QueueJob, details: Details
+) -> Look:
+    """Alive by the queue. The restart count is asked for only where the record shows that it can have risen."""
+    pending = queued.state in WAITING
+    started = [execution for execution in submission.executions if execution.started]
+    for execution in started:
+        if not pending and execution.start_time is not None and execution.start_time == queued.start_time:
+            return Look(ObjectAlive(execution.epoch.restart))
+    if pending and not started and not submission.refusals:
+        return Look(ObjectAlive(None, pending=True))
+    answer = details.detail(current.slurm_job_id)
+    if not isinstance(answer, port.Present) or answer.value.restart is None:
+        return Look(ObjectAlive(None, pending))
+    restart = answer.value.restart
+    running = None
+    if queued.state == "RUNNING" and queued.start_time is not None and queued.start_time == answer.value.start_time:
+        running = (restart, queued.start_time, queued.nodes)
+    return Look(_alive(spec, submission, current, details, restart, pending=pending), running=running)
 
 
 def in_time(submit_time: int | None, submission: Submission) -> bool:

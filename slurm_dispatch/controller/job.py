@@ -23,7 +23,7 @@ from slurm_dispatch.records.observation import Observation
 from slurm_dispatch.records.state import Phase, Settled, State
 from slurm_dispatch.slurm.port import Accepted, Ambiguous, Rejected, SlurmPort
 from slurm_dispatch.slurm.resubmit import resubmission
-from slurm_dispatch.state.jobs import Record
+from slurm_dispatch.state.jobs import SCRIPT, Record
 from slurm_dispatch.submit.run import Intent, submit_once
 
 ROUNDS_MAX = 64
@@ -176,7 +176,7 @@ class Job:
             return False
         word = state.spec.word(action.submission)
         call = resubmission(
-            state.spec, word, script_path=self._record.script_path, environment=self._record.environment(),
+            state.spec, word, script_path=os.path.join(self._record.folder, SCRIPT), environment=self._record.environment(),
             site_environment=dict(self._means.site_environment), deadline_s=self._means.submit_timeout_s,
             changes=action.changes,
         )

@@ -22,7 +22,7 @@ GAP_S = 0.05
 class Pass(Protocol):
     """One pass over the jobs; see :func:`slurm_dispatch.controller.tick.tick`."""
 
-    def __call__(self, *, full: bool) -> float | None:
+    def __call__(self, full: bool, /) -> float | None:
         """:returns: in how many seconds it wants to be called again for a job that is not clear yet, or ``None``."""
 
 
@@ -77,7 +77,7 @@ class Loop:
             if full:
                 due = now + self._interval_s
             if full or kicked or (again is not None and now >= again):
-                wanted = self._tick(full=full)
+                wanted = self._tick(full)
                 again = None if wanted is None else time.monotonic() + wanted
                 self._wait(signalled, GAP_S, kick=False)
                 continue

@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import os
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from slurm_dispatch.model.identity import Word, find_word
@@ -108,7 +108,7 @@ class FakeSlurm:
 
     # The port.
 
-    def submit(self, call: SbatchCall) -> SubmitAnswer:
+    def submit(self, call: SbatchCall, accepted: Callable[[Accepted], None] | None = None) -> SubmitAnswer:
         self._called("submit")
         how = self._knob("submit")
         if how == "reject":
@@ -121,7 +121,10 @@ class FakeSlurm:
             return Ambiguous("Socket timed out on send/recv operation", 1)
         if how == "hang":
             time.sleep(600)
-        return Accepted(number, None)
+        answer = Accepted(number, None)
+        if accepted is not None:
+            accepted(answer)
+        return answer
 
     def queue(self) -> Queue | Unknown:
         self._called("queue")
@@ -134,7 +137,7 @@ class FakeSlurm:
                 continue
             state = "COMPLETING" if "COMPLETING" in body["states"] else body["states"][0]
             jobs.append(QueueJob(
-                slurm_job_id=number, uid=body["uid"], state=state, reason=body["reason"], restart=body["restart"],
+                slurm_job_id=number, uid=body["uid"], state=state, reason=body["reason"],
                 submit_time=body["submit_time"], start_time=body["start_time"], nodes=body["nodes"],
                 word=find_word(body["comment"])))
         return Queue(tuple(jobs))
