@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Generic, Protocol, TypeVar
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Callable, Mapping, Sequence
 
     from slurm_dispatch.model.identity import Word
 
@@ -39,10 +39,15 @@ class Unknown:
 
 @dataclass(frozen=True, slots=True)
 class Accepted:
-    """sbatch said that Slurm has the job. ``cluster`` is set only where sbatch named one."""
+    """sbatch said that Slurm has the job.
+
+    :param cluster: set only where sbatch named one.
+    :param status: sbatch's own exit status (with ``--wait`` it is the job's).
+    """
 
     slurm_job_id: int
     cluster: str | None
+    status: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,8 +84,11 @@ class SbatchCall:
     :param environment: the whole environment of sbatch itself.
     :param job_environment: the job's environment as NUL-separated ``NAME=value``, handed over by
         ``--export-file`` so that nothing of it is loaded in sbatch; ``None``: sbatch's own goes to the job.
-    :param script: what sbatch reads from standard input; ``None``: it reads ours.
+    :param script: what sbatch reads from standard input (empty where the script is a file); never ours.
     :param workdir: where sbatch runs; ``None``: where we are.
+    :param limits: soft resource limits that sbatch runs with, as (name of :mod:`resource`, value).
+    :param parsable: ``--parsable`` was asked for, so a line that is a number is the answer.
+    :param waits: ``--wait`` was asked for: the deadline holds until the job's id is known, and no longer.
     :param relay: copy what sbatch prints on to our own stdout and stderr, as it comes, byte for byte.
     """
 
@@ -88,9 +96,12 @@ class SbatchCall:
     environment: Mapping[str, str]
     deadline_s: float
     job_environment: bytes | None = None
-    script: bytes | None = None
+    script: bytes = b""
     workdir: str | None = None
     umask: int | None = None
+    limits: tuple[tuple[str, int], ...] = ()
+    parsable: bool = False
+    waits: bool = False
     relay: bool = False
 
 
@@ -99,6 +110,7 @@ class QueueJob:
     """One line of the bulk call. Times are Unix seconds, ``None`` where Slurm says ``N/A``.
 
     :param state: the one word of the text output; ``COMPLETING`` hides what it was.
+    :param start_time: changes with every execution; the restart count is not in this call, ask :meth:`SlurmPort.detail`.
     :param word: the identity word of the comment, if there is one; :attr:`uid` must be checked by who uses it.
     """
 
@@ -106,7 +118,6 @@ class QueueJob:
     uid: int
     state: str
     reason: str
-    restart: int
     submit_time: int | None
     start_time: int | None
     nodes: str
@@ -177,8 +188,11 @@ class CancelAnswer:
 class SlurmPort(Protocol):
     """The verbs. None raises for what Slurm says or fails to say: that is in the answer."""
 
-    def submit(self, call: SbatchCall) -> SubmitAnswer:
-        """Call sbatch once. Ended at ``call.deadline_s`` by this process; never tried again here."""
+    def submit(self, call: SbatchCall, accepted: Callable[[Accepted], None] | None = None) -> SubmitAnswer:
+        """Call sbatch once. Ended at ``call.deadline_s`` by this process; never tried again here.
+
+        :param accepted: called once, as soon as sbatch has printed the id: with ``--wait`` long before it ends.
+        """
         ...
 
     def queue(self) -> Queue | Unknown:
