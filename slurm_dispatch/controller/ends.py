@@ -6,18 +6,20 @@ not ended; an object whose id was given to another job is not listed.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import Any
+from dataclasses import dataclass, replace
+from typing import Any, TYPE_CHECKING
 
-from slurm_dispatch.controller.view import Details, View
 from slurm_dispatch.model.outcome import Outcome
 from slurm_dispatch.records.observation import ObjectAlive, ObjectEnded, Unknown
-from slurm_dispatch.records.spec import Spec
-from slurm_dispatch.records.state import Execution, SlurmObject, State, Submission
 from slurm_dispatch.slurm import port
 from slurm_dispatch.slurm.classify import HelperEnd, classify
-from slurm_dispatch.state.notes import Note
+
+if TYPE_CHECKING:
+    from slurm_dispatch.controller.view import Details, View
+    from slurm_dispatch.records.state import Execution, SlurmObject, State, Submission
+    from slurm_dispatch.records.spec import Spec
+    from slurm_dispatch.state.notes import Note
+    from collections.abc import Sequence
 
 SKEW_S = 300.0
 """How far the clocks of the submitting host and of slurmctld may differ."""
@@ -94,7 +96,7 @@ def _living(
     started = [execution for execution in submission.executions if execution.started]
     for execution in started:
         if not pending and execution.start_time is not None and execution.start_time == queued.start_time:
-            return Look(ObjectAlive(execution.epoch.restart))
+            return Look(_alive(spec, submission, current, details, execution.epoch.restart, pending=False))
     if pending and not started and not submission.refusals:
         return Look(ObjectAlive(None, pending=True))
     answer = details.detail(current.slurm_job_id)
@@ -177,14 +179,27 @@ def _gone(spec: Spec, submission: Submission, current: SlurmObject, view: View, 
 def _verdict(submission: Submission, detail: port.JobDetail, row: port.JobDetail | None) -> Look:
     execution = _execution(submission, detail)
     told = detail if detail.states & OVER or row is None else row
-    verdict = classify(told, _helper(execution), started=_started(submission, execution, detail))
-    if verdict.outcome is None:
-        return Look(Unknown(verdict.why), soon=True)
-    evidence = _evidence(told, told.source)
     if row is not None and row.by_uid is not None:
-        evidence["by_uid"] = row.by_uid
+        told = replace(told, by_uid=row.by_uid)
+    verdict = classify(told, _helper(execution), started=_started(submission, execution, detail))
+    outcome = verdict.outcome
+    if outcome is None:
+        return Look(Unknown(verdict.why), soon=True)
+    if outcome is Outcome.CANCELLED and _was_refused(submission):
+        outcome = Outcome.LAUNCH_FAILED
     restart = detail.restart if execution is None else execution.epoch.restart
-    return Look(ObjectEnded(verdict.outcome, evidence, restart, detail.start_time, final=True))
+    return Look(ObjectEnded(outcome, _evidence(told, told.source), restart, detail.start_time, final=True))
+
+
+def _was_refused(submission: Submission) -> bool:
+    """The last that is known of the object is that PrologSlurmctld did not let it start.
+
+    Slurm shows it as cancelled, by root or, after the tick took it out of the queue, by its owner.
+    """
+    if not submission.refusals:
+        return False
+    refused = max(refusal.restart for refusal in submission.refusals)
+    return all(execution.epoch.restart <= refused for execution in submission.executions if execution.started)
 
 
 def _rows(
@@ -248,7 +263,7 @@ def _helper(execution: Execution | None) -> HelperEnd | None:
     if execution is None or execution.ended is None:
         return None
     ended = execution.ended
-    return HelperEnd(ended.status, ended.signal, None if ended.outcome is None else ended.outcome.value)
+    return HelperEnd(ended.status, ended.signal, ended.outcome)
 
 
 def _is_end(note: Note, spec: Spec, submission: Submission, current: SlurmObject) -> bool:

@@ -8,16 +8,13 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import Any, TYPE_CHECKING
 
 from slurm_dispatch.controller import settle
 from slurm_dispatch.controller.ends import look
-from slurm_dispatch.controller.view import Details, View
 from slurm_dispatch.records.actions import Action, AppendFact, Cancel, LookUp, Nothing, Submit
 from slurm_dispatch.records.decide import Policy, decide
-from slurm_dispatch.records.facts import Fact
 from slurm_dispatch.records.fold import fold
 from slurm_dispatch.records.observation import Observation
 from slurm_dispatch.records.state import Phase, Settled, State
@@ -25,6 +22,11 @@ from slurm_dispatch.slurm.port import Accepted, Ambiguous, Rejected, SlurmPort
 from slurm_dispatch.slurm.resubmit import resubmission
 from slurm_dispatch.state.jobs import SCRIPT, Record
 from slurm_dispatch.submit.run import Intent, submit_once
+
+if TYPE_CHECKING:
+    from slurm_dispatch.controller.view import Details, View
+    from slurm_dispatch.records.facts import Fact
+    from collections.abc import Mapping, Sequence
 
 ROUNDS_MAX = 64
 """Steps of one job in one pass: a whole replacement takes about ten, and the next pass goes on."""
@@ -91,7 +93,7 @@ class Job:
         self._view = view
         self._details = details
         self._means = means
-        self._refreshed = False
+        self._cancelled: set[int] = set()
         self.report = Report(os.path.basename(record.folder))
 
     def want(self) -> State:
@@ -160,10 +162,13 @@ class Job:
             elif isinstance(action, Submit):
                 return self._submit(state, seq, action)
             elif isinstance(action, Cancel):
+                if action.object.slurm_job_id in self._cancelled:
+                    continue
                 answer = self._means.port.cancel(action.object.slurm_job_id, action.object.cluster or None)
                 if not answer.done:
                     self.report.trouble = f"cannot cancel Slurm job {action.object.slurm_job_id}: {answer.why}"
                     return seq > state.seq
+                self._cancelled.add(action.object.slurm_job_id)
                 self.report.soon = self.report.soon or not action.stray
                 self._line(f"cancelled Slurm job {action.object.slurm_job_id}: {action.why}")
             elif isinstance(action, Nothing):
@@ -176,9 +181,9 @@ class Job:
             return False
         word = state.spec.word(action.submission)
         call = resubmission(
-            state.spec, word, script_path=os.path.join(self._record.folder, SCRIPT), environment=self._record.environment(),
-            site_environment=dict(self._means.site_environment), deadline_s=self._means.submit_timeout_s,
-            changes=action.changes,
+            state.spec, word, script_path=os.path.join(self._record.folder, SCRIPT), script=self._record.script(),
+            environment=self._record.environment(), site_environment=self._means.site_environment,
+            deadline_s=self._means.submit_timeout_s, changes=action.changes, config=self._view.config,
         )
         answer = submit_once(
             self._record, self._means.port, Intent(word, action.changes, action.decision), call,

@@ -10,10 +10,12 @@ import os
 import select
 import signal
 import time
-from types import FrameType
-from typing import Protocol
+from typing import Protocol, TYPE_CHECKING
 
-from slurm_dispatch.controller.kick import Kick
+
+if TYPE_CHECKING:
+    from slurm_dispatch.controller.kick import Kick
+    from types import FrameType
 
 GAP_S = 0.05
 """The shortest pause between two passes: a thousand jobs that end together are a few passes, not a thousand."""

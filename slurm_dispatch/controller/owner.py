@@ -9,9 +9,8 @@ from __future__ import annotations
 import json
 import os
 import time
-from collections.abc import Sequence
 from dataclasses import asdict, fields
-from typing import Any
+from typing import Any, TYPE_CHECKING
 
 from slurm_dispatch.controller.job import Job, Means, Report
 from slurm_dispatch.controller.view import Details, View
@@ -21,6 +20,9 @@ from slurm_dispatch.model.identity import parse_word
 from slurm_dispatch.records.facts import parse_fact
 from slurm_dispatch.records.forms import JSON_SIZE_MAX
 from slurm_dispatch.state.jobs import Record
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
 
 LINES_MAX = 64
 LINE_MAX = 500

@@ -6,18 +6,20 @@ a source that was not asked whole has said nothing.*
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
-from typing import Any
+from typing import Any, TYPE_CHECKING
 
 from slurm_dispatch.controller.ends import ALIVE, Look, in_time
-from slurm_dispatch.controller.view import Details, View
 from slurm_dispatch.model.epoch import Epoch
 from slurm_dispatch.model.identity import Word, attempt_of
-from slurm_dispatch.records.facts import Fact
 from slurm_dispatch.records.observation import Absent, Found, Lookups, Off, Seen, Unknown
-from slurm_dispatch.records.state import State, Submission
 from slurm_dispatch.slurm import port
-from slurm_dispatch.state.notes import Note
+
+if TYPE_CHECKING:
+    from slurm_dispatch.controller.view import Details, View
+    from slurm_dispatch.records.state import State, Submission
+    from slurm_dispatch.records.facts import Fact
+    from slurm_dispatch.state.notes import Note
+    from collections.abc import Iterable, Mapping, Sequence
 
 KEEP_START_S = 7 * 86400.0
 """A start note is what PrologSlurmctld tells a second start by: it stays while the job is open, and this long after."""

@@ -11,7 +11,6 @@ from __future__ import annotations
 import os
 import pwd
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from slurm_dispatch.controller import owner
@@ -23,7 +22,11 @@ from slurm_dispatch.model.identity import parse_word
 from slurm_dispatch.slurm.port import SlurmPort, Unknown
 from slurm_dispatch.state.as_user import groups_of, in_child
 from slurm_dispatch.state.folder import JobFolder, StateFolder
-from slurm_dispatch.state.notes import Note
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from slurm_dispatch.state.notes import Note
+    from collections.abc import Callable, Iterable, Mapping, Sequence
 
 PATIENCE_S = 5.0
 """How long a pass of the loop waits for owners' children; one that takes longer is collected by a later pass."""
@@ -215,7 +218,8 @@ class Controller:
         queue = self._port.queue()
         if isinstance(queue, Unknown):
             self._trouble("", f"Slurm does not tell its queue: {queue.why}")
-        return View(at, settings.host, cluster, queue, accounting, by_key, not folder.more and not folder.bad)
+        return View(at, settings.host, cluster, queue, accounting, by_key, not folder.more and not folder.bad,
+                    memory.config)
 
     # The owners.
 

@@ -7,16 +7,18 @@ is taken before both. So a wait that is over at that time was over when every so
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from types import MappingProxyType
-from typing import Any
+from typing import Any, TYPE_CHECKING
 
 from slurm_dispatch.errors import BadDataError
 from slurm_dispatch.model.identity import Word, parse_word
 from slurm_dispatch.slurm.port import Absent, JobDetail, Present, Queue, QueueJob, SlurmPort, Unknown
 from slurm_dispatch.state.folder import JobFolder
 from slurm_dispatch.state.notes import Note
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping, Sequence
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,6 +80,7 @@ class View:
     :param accounting: false where the site has none, ``None`` where that is not known.
     :param notes: by key; ``None`` where the caller may not read them.
     :param complete: no note was left unread.
+    :param config: Slurm's configuration, or ``None`` where it was not told.
     """
 
     at: float
@@ -87,6 +90,7 @@ class View:
     accounting: bool | None
     notes: Mapping[str, Sequence[Note]] | None
     complete: bool
+    config: Mapping[str, str] | None = None
     _by_id: dict[int, QueueJob] = field(default_factory=dict)
     _by_key: dict[str, list[QueueJob]] = field(default_factory=dict)
 

@@ -9,8 +9,7 @@ from __future__ import annotations
 import json
 import os
 import time
-from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from typing import Any, TYPE_CHECKING
 
 from slurm_dispatch.model.identity import Word, find_word
 from slurm_dispatch.slurm.port import (
@@ -27,6 +26,9 @@ from slurm_dispatch.slurm.port import (
     SubmitAnswer,
     Unknown,
 )
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping, Sequence
 
 FIRST_ID = 101
 OVER = frozenset({"COMPLETED", "FAILED", "CANCELLED", "TIMEOUT", "NODE_FAIL", "PREEMPTED", "OUT_OF_MEMORY",
