@@ -63,27 +63,26 @@ def make_controller(site: Site) -> Controller:
             "dispatch tick is root's: it works with each owner's rights", hint="set user_mode for a tick of your own"
         )
     host = socket.gethostname()
-    environment = commands_environment(site.slurm_bin)
+    environment = commands_environment(site.slurm_bin or "")
     port = SlurmCommands(environment, timeout_s=site.query_timeout_s)
     means = Means(
         port=port,
         policy=Policy(site.rules, site.max_submissions, site.launch_failures),
         by=f"tick@{host}" if os.geteuid() == 0 else f"user:{pwd.getpwuid(os.geteuid()).pw_name}@{host}",
         submit_timeout_s=site.submit_timeout_s,
-        settle_after_s=settle_after(site),
+        message_timeout_s=site.message_timeout_s,
         site_environment=environment,
     )
     settings = Settings(
-        state=site.state, user_mode=site.user_mode, slurm_user=site.slurm_user, host=host, cluster=site.cluster,
-        accounting=site.accounting, owner_timeout_s=site.owner_timeout_s,
+        state=site.state,
+        user_mode=site.user_mode,
+        slurm_user=site.slurm_user,
+        host=host,
+        cluster=site.cluster or "",
+        accounting=site.accounting,
+        owner_timeout_s=site.owner_timeout_s,
     )
     return Controller(settings, means, lambda line: click.echo(f"dispatch: {one_line(line)}", err=True))
-
-
-def settle_after(site: Site) -> float:
-    """How long an intent must be watched before somebody else settles it: sbatch's deadline and twice MessageTimeout."""
-    message_timeout_s = 10.0 if site.message_timeout_s is None else site.message_timeout_s
-    return site.submit_timeout_s + 2 * message_timeout_s
 
 
 def run_once(controller: Controller) -> None:

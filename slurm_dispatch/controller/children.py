@@ -3,7 +3,8 @@
 Each stays what the tick is and waits for a child of its own that has given its rights up for good
 (:func:`slurm_dispatch.state.as_user.in_child`), so that many owners' work goes on at once.
 
-The law of this module: *what a child waits for can stop that child and nothing else.* The parent never waits for one child alone, kills at the deadline, never reads more than a bound, and
+The law of this module: *what a child waits for can stop that child and nothing else.* The parent
+never waits for one child alone, kills at the deadline, never reads more than a bound, and
 starts no second child of a name while the first is not reaped (one that hangs in the kernel cannot be killed,
 and a pile of them would take the host).
 """

@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 import time
 from dataclasses import dataclass, field, replace
-from typing import Any, TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from slurm_dispatch.controller import settle
 from slurm_dispatch.controller.ends import look
@@ -24,12 +24,15 @@ from slurm_dispatch.state.jobs import SCRIPT, Record
 from slurm_dispatch.submit.run import Intent, submit_once
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
     from slurm_dispatch.controller.view import Details, View
     from slurm_dispatch.records.facts import Fact
-    from collections.abc import Mapping, Sequence
 
 ROUNDS_MAX = 64
 """Steps of one job in one pass: a whole replacement takes about ten, and the next pass goes on."""
+MESSAGE_TIMEOUT_S_MAX = 100.0
+"""Assumed where nobody tells MessageTimeout; Slurm itself warns of more."""
 SOON_S = (0.2, 0.5, 1.0, 2.0, 5.0)
 """When to ask again about an object that is ending, by how often it was asked."""
 
@@ -64,7 +67,7 @@ class Means:
 
     :param by: who the facts are by (``tick@<host>``, ``user:<name>@<host>``).
     :param submit_timeout_s: the deadline of one sbatch.
-    :param settle_after_s: how long somebody else must watch an intent before he settles it.
+    :param message_timeout_s: Slurm's MessageTimeout; ``None``: its configuration tells.
     :param site_environment: what Slurm's commands need on this host.
     :param stop_at: ``time.monotonic()`` after which nothing more is begun.
     """
@@ -73,7 +76,7 @@ class Means:
     policy: Policy
     by: str
     submit_timeout_s: float
-    settle_after_s: float
+    message_timeout_s: float | None
     site_environment: Mapping[str, str]
     stop_at: float = float("inf")
 
@@ -158,7 +161,7 @@ class Job:
                 if not self._record.append(seq + 1, action.kind, self._means.by, action.body):
                     return True  # somebody else was first: read again
                 seq += 1
-                self._say(state, action.kind, action.body)
+                self._say(action.kind, action.body)
             elif isinstance(action, Submit):
                 return self._submit(state, seq, action)
             elif isinstance(action, Cancel):
@@ -181,13 +184,24 @@ class Job:
             return False
         word = state.spec.word(action.submission)
         call = resubmission(
-            state.spec, word, script_path=os.path.join(self._record.folder, SCRIPT), script=self._record.script(),
-            environment=self._record.environment(), site_environment=self._means.site_environment,
-            deadline_s=self._means.submit_timeout_s, changes=action.changes, config=self._view.config,
+            state.spec,
+            word,
+            script_path=os.path.join(self._record.folder, SCRIPT),
+            script=self._record.script(),
+            environment=self._record.environment(),
+            site_environment=self._means.site_environment,
+            deadline_s=self._means.submit_timeout_s,
+            changes=action.changes,
+            config=self._view.config,
         )
         answer = submit_once(
-            self._record, self._means.port, Intent(word, action.changes, action.decision), call,
-            seq=seq, by=self._means.by, settle_after_s=self._means.settle_after_s,
+            self._record,
+            self._means.port,
+            Intent(word, action.changes, action.decision),
+            call,
+            seq=seq,
+            by=self._means.by,
+            settle_after_s=self._settle_after(),
         )
         if isinstance(answer, Accepted):
             self._line(f"submission {action.submission} is Slurm job {answer.slurm_job_id}")
@@ -197,16 +211,27 @@ class Job:
             self._line(f"submission {action.submission} is not known to have reached Slurm: {answer.why}")
         return True
 
+    def _settle_after(self) -> float:
+        """How long somebody else must watch an intent before he settles it (P6)."""
+        found = self._means.message_timeout_s
+        if found is None:
+            text = (self._view.config or {}).get("MessageTimeout", "").split(" ")[0]
+            found = float(text) if text.isdigit() else MESSAGE_TIMEOUT_S_MAX
+        return self._means.submit_timeout_s + 2 * found
+
     def _finish(self, state: State, facts: Sequence[Fact]) -> None:
         """Nothing more to do: which notes have become facts, and which submissions must never start."""
         notes = self._view.notes_of(state.spec.job)
         self.report.done_notes = settle.done_with(state, facts, notes, self._view.at)
         there = {str(note.word) for note in notes if note.kind == "refuse"}
-        burnt = [str(state.spec.word(submission.number)) for submission in state.submissions
-                 if submission.settled is Settled.BURNT]
+        burnt = [
+            str(state.spec.word(submission.number))
+            for submission in state.submissions
+            if submission.settled is Settled.BURNT
+        ]
         self.report.refuse = [word for word in burnt if word not in there] if state.phase is not Phase.CLOSED else []
 
-    def _say(self, state: State, kind: str, body: Mapping[str, Any]) -> None:
+    def _say(self, kind: str, body: Mapping[str, Any]) -> None:
         if kind == "end":
             text = "ended" if body["final"] else "was restarted by Slurm, its execution ended"
             self._line(f"Slurm job {body['slurm_job_id']} {text}: {body['outcome']}")

@@ -73,10 +73,13 @@ class Kick:
         known: list[str] | None = None
         while os.getppid() == parent:
             before = known
-            answer = self._as_slurm_user(lambda: wait_for_note(self._folder, before), LIFE_S + 30.0)
-            known = [str(name) for name in json.loads(answer)]
+            known = self._look(before)
             if set(known) - set(before or []):
                 os.write(pipe, b"n")
+
+    def _look(self, known: list[str] | None) -> list[str]:
+        answer = self._as_slurm_user(lambda: wait_for_note(self._folder, known), LIFE_S + 30.0)
+        return [str(name) for name in json.loads(answer)]
 
     def drain(self) -> bool:
         """Read what the watcher wrote.

@@ -10,12 +10,12 @@ import os
 import select
 import signal
 import time
-from typing import Protocol, TYPE_CHECKING
-
+from typing import TYPE_CHECKING, Protocol
 
 if TYPE_CHECKING:
-    from slurm_dispatch.controller.kick import Kick
     from types import FrameType
+
+    from slurm_dispatch.controller.kick import Kick
 
 GAP_S = 0.05
 """The shortest pause between two passes: a thousand jobs that end together are a few passes, not a thousand."""

@@ -10,7 +10,7 @@ import json
 import os
 import time
 from dataclasses import asdict, fields
-from typing import Any, TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from slurm_dispatch.controller.job import Job, Means, Report
 from slurm_dispatch.controller.view import Details, View
@@ -132,7 +132,12 @@ def _report(item: dict[str, Any]) -> Report:
 
 def _is_note_of(name: str, key: str) -> bool:
     parts = name.split(".")
-    return "/" not in name and len(parts) >= 4 and parts[0] in {"start", "refused", "end", "node", "refuse"} and parts[1] == key
+    return (
+        "/" not in name
+        and len(parts) >= 4
+        and parts[0] in {"start", "refused", "end", "node", "refuse"}
+        and parts[1] == key
+    )
 
 
 __all__ = ["LINES_MAX", "LINE_MAX", "is_closed", "unpack", "work"]

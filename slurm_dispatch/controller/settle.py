@@ -6,7 +6,7 @@ a source that was not asked whole has said nothing.*
 
 from __future__ import annotations
 
-from typing import Any, TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from slurm_dispatch.controller.ends import ALIVE, Look, in_time
 from slurm_dispatch.model.epoch import Epoch
@@ -15,14 +15,15 @@ from slurm_dispatch.records.observation import Absent, Found, Lookups, Off, Seen
 from slurm_dispatch.slurm import port
 
 if TYPE_CHECKING:
-    from slurm_dispatch.controller.view import Details, View
-    from slurm_dispatch.records.state import State, Submission
-    from slurm_dispatch.records.facts import Fact
-    from slurm_dispatch.state.notes import Note
     from collections.abc import Iterable, Mapping, Sequence
 
+    from slurm_dispatch.controller.view import Details, View
+    from slurm_dispatch.records.facts import Fact
+    from slurm_dispatch.records.state import State, Submission
+    from slurm_dispatch.state.notes import Note
+
 KEEP_START_S = 7 * 86400.0
-"""A start note is what PrologSlurmctld tells a second start by: it stays while the job is open, and this long after."""
+"""A start note is what PrologSlurmctld tells a second start by: it stays while the job is open, and so long after."""
 _FIELDS = {
     "started": ("restart", "epoch", "attempt", "start_time", "nodes"),
     "refused": ("restart", "start_time", "why"),
@@ -30,32 +31,41 @@ _FIELDS = {
 }
 
 
-def incoming(state: State, notes: Sequence[Note], look: Look, cluster: str) -> tuple[tuple[str, Mapping[str, Any]], ...]:
+def incoming(
+    state: State, notes: Sequence[Note], look: Look, cluster: str
+) -> tuple[tuple[str, Mapping[str, Any]], ...]:
     """The facts that the notes say, and the start that the queue shows where no hook noted it.
 
     :param cluster: of the queue; the attempt is a hash of it.
     """
     found: list[tuple[str, Mapping[str, Any]]] = []
-    for note in notes:
-        if note.kind in {"start", "refused", "node"} and _counts(state, note):
-            found.append(_body(note))
+    found += [_body(note) for note in notes if note.kind in {"start", "refused", "node"} and _counts(state, note)]
     submission, current = state.current, state.object
     if look.running is not None and submission is not None and current is not None:
         restart, start_time, nodes = look.running
-        noted = any(kind == "started" and body["slurm_job_id"] == current.slurm_job_id and body["restart"] == restart
-                    for kind, body in found)
+        noted = any(
+            kind == "started" and body["slurm_job_id"] == current.slurm_job_id and body["restart"] == restart
+            for kind, body in found
+        )
         known = any(execution.started and execution.epoch.restart == restart for execution in submission.executions)
         if not noted and not known:
             word = state.spec.word(submission.number)
-            found.append(("started", {
-                "submission": submission.number,
-                "slurm_job_id": current.slurm_job_id,
-                "restart": restart,
-                "epoch": str(Epoch(word.generation, word.submission, restart)),
-                "attempt": attempt_of(cluster or current.cluster, current.slurm_job_id, word, restart, start_time),
-                "start_time": start_time,
-                "nodes": nodes,
-            }))
+            found.append(
+                (
+                    "started",
+                    {
+                        "submission": submission.number,
+                        "slurm_job_id": current.slurm_job_id,
+                        "restart": restart,
+                        "epoch": str(Epoch(word.generation, word.submission, restart)),
+                        "attempt": attempt_of(
+                            cluster or current.cluster, current.slurm_job_id, word, restart, start_time
+                        ),
+                        "start_time": start_time,
+                        "nodes": nodes,
+                    },
+                )
+            )
     return tuple(found)
 
 
@@ -64,9 +74,16 @@ def seen(state: State, view: View) -> tuple[Seen, ...] | Unknown:
     if isinstance(view.queue, port.Unknown):
         return Unknown(view.queue.why)
     return tuple(
-        Seen(job.word.generation, job.word.submission, view.cluster or state.spec.cluster, job.slurm_job_id, job.uid,
-             job.state in ALIVE)
-        for job in view.of_key(state.spec.job) if job.word is not None
+        Seen(
+            job.word.generation,
+            job.word.submission,
+            view.cluster or state.spec.cluster,
+            job.slurm_job_id,
+            job.uid,
+            job.state in ALIVE,
+        )
+        for job in view.of_key(state.spec.job)
+        if job.word is not None
     )
 
 
@@ -76,11 +93,19 @@ def lookups(state: State, submission: Submission, view: View, details: Details) 
     cluster = view.cluster or state.spec.cluster
     if view.cluster and state.spec.cluster and view.cluster != state.spec.cluster:
         why = f"the job is on cluster {state.spec.cluster}, and this tick asks {view.cluster}"
-        return Lookups(Unknown(why), Unknown(why), Unknown(why))
+        return Lookups(submission.number, Unknown(why), Unknown(why), Unknown(why))
     return Lookups(
+        submission.number,
         _in_notes(state, submission, view),
-        _in_queue(view, [job.slurm_job_id for job in view.of_key(word.job)
-                         if job.word == word and job.uid == uid and in_time(job.submit_time, submission)], cluster),
+        _in_queue(
+            view,
+            [
+                job.slurm_job_id
+                for job in view.of_key(word.job)
+                if job.word == word and job.uid == uid and in_time(job.submit_time, submission)
+            ],
+            cluster,
+        ),
         _in_accounting(details, submission, word, uid, cluster),
     )
 
@@ -122,9 +147,7 @@ def done_with(state: State, facts: Iterable[Fact], notes: Sequence[Note], now: f
     names: list[str] = []
     for note in notes:
         submission = submissions.get(note.word.submission)
-        if note.kind == "start":
-            done = old
-        elif note.kind == "refuse":
+        if note.kind in {"start", "refuse"}:
             done = old
         elif submission is None or note.word != state.spec.word(submission.number):
             done = closed is not None
@@ -133,7 +156,8 @@ def done_with(state: State, facts: Iterable[Fact], notes: Sequence[Note], now: f
         elif note.kind == "refused":
             done = closed is not None or any(
                 refusal.restart == note.body.get("restart") and refusal.start_time == note.body.get("start_time")
-                for refusal in submission.refusals)
+                for refusal in submission.refusals
+            )
         else:
             done = closed is not None or submission.end is not None or _has_end(submission, note)
         if done:
@@ -147,16 +171,22 @@ def _has_end(submission: Submission, note: Note) -> bool:
     if start_time is None:
         return False
     over = {end.restart for end in submission.ends}
-    return any(execution.start_time == start_time and execution.epoch.restart in over
-               for execution in submission.executions)
+    return any(
+        execution.start_time == start_time and execution.epoch.restart in over for execution in submission.executions
+    )
 
 
 def _counts(state: State, note: Note) -> bool:
     uid = note.body.get("uid")
     # An intent that is not settled has no object yet: its notes wait until it has.
-    return any(note.word == state.spec.word(submission.number) and (uid is None or uid == state.spec.uid)
-               and submission.object is not None and submission.object.slurm_job_id == note.slurm_job_id
-               for submission in state.submissions if submission.number == note.word.submission)
+    return any(
+        note.word == state.spec.word(submission.number)
+        and (uid is None or uid == state.spec.uid)
+        and submission.object is not None
+        and submission.object.slurm_job_id == note.slurm_job_id
+        for submission in state.submissions
+        if submission.number == note.word.submission
+    )
 
 
 def _body(note: Note) -> tuple[str, Mapping[str, Any]]:

@@ -12,6 +12,7 @@ import os
 import pwd
 import time
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
 
 from slurm_dispatch.controller import owner
 from slurm_dispatch.controller.children import Children, Ended
@@ -22,11 +23,11 @@ from slurm_dispatch.model.identity import parse_word
 from slurm_dispatch.slurm.port import SlurmPort, Unknown
 from slurm_dispatch.state.as_user import groups_of, in_child
 from slurm_dispatch.state.folder import JobFolder, StateFolder
-from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from slurm_dispatch.state.notes import Note
     from collections.abc import Callable, Iterable, Mapping, Sequence
+
+    from slurm_dispatch.state.notes import Note
 
 PATIENCE_S = 5.0
 """How long a pass of the loop waits for owners' children; one that takes longer is collected by a later pass."""
@@ -135,7 +136,9 @@ class Controller:
             raise ConfigurationError(
                 f"there is no user {self._settings.slurm_user} on this host", hint="slurm_user must name SlurmUser"
             ) from error
-        return in_child(user.pw_uid, user.pw_gid, groups_of(user.pw_name, user.pw_gid), work, deadline_s, site_files=True)
+        return in_child(
+            user.pw_uid, user.pw_gid, groups_of(user.pw_name, user.pw_gid), work, deadline_s, site_files=True
+        )
 
     def stop(self) -> None:
         """End what still runs."""
@@ -181,7 +184,9 @@ class Controller:
             StateFolder(self._settings.state).tick_done()
             return b""
 
-        if (remove or refuse) and self._in_site("write", lambda: self.as_slurm_user(write, SITE_TIMEOUT_S)) is not None:
+        if (remove or refuse) and self._in_site(
+            "write", lambda: self.as_slurm_user(write, SITE_TIMEOUT_S)
+        ) is not None:
             self._to_write = ([], [])
         if ended:
             own = (os.geteuid(), os.getegid(), os.getgroups())
@@ -218,8 +223,9 @@ class Controller:
         queue = self._port.queue()
         if isinstance(queue, Unknown):
             self._trouble("", f"Slurm does not tell its queue: {queue.why}")
-        return View(at, settings.host, cluster, queue, accounting, by_key, not folder.more and not folder.bad,
-                    memory.config)
+        return View(
+            at, settings.host, cluster, queue, accounting, by_key, not folder.more and not folder.bad, memory.config
+        )
 
     # The owners.
 
@@ -227,8 +233,11 @@ class Controller:
         self, jobs: Sequence[JobFolder], by_key: Mapping[str, Sequence[Note]], *, full: bool, now: float
     ) -> list[JobFolder]:
         memory = self._memory
-        fresh = {key for key, notes in by_key.items()
-                 if any(note.name not in memory.notes and note.kind not in {"start", "refuse"} for note in notes)}
+        fresh = {
+            key
+            for key, notes in by_key.items()
+            if any(note.name not in memory.notes and note.kind not in {"start", "refuse"} for note in notes)
+        }
         if full:
             return [job for job in jobs if job.key not in memory.closed or job.key in fresh]
         due = {key for key, moment in memory.due.items() if moment <= now}

@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 from dataclasses import dataclass, field
 from types import MappingProxyType
-from typing import Any, TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from slurm_dispatch.errors import BadDataError
 from slurm_dispatch.model.identity import Word, parse_word
@@ -36,13 +36,17 @@ class Folder:
 
 def pack_folder(folder: Folder) -> bytes:
     """``folder`` as a child hands it to its parent."""
-    return json.dumps({
-        "jobs": [[job.key, job.uid] for job in folder.jobs],
-        "notes": [[note.name, note.kind, str(note.word), note.cluster, note.slurm_job_id, note.at, dict(note.body)]
-                  for note in folder.notes],
-        "bad": folder.bad,
-        "more": folder.more,
-    }).encode("ascii")
+    return json.dumps(
+        {
+            "jobs": [[job.key, job.uid] for job in folder.jobs],
+            "notes": [
+                [note.name, note.kind, str(note.word), note.cluster, note.slurm_job_id, note.at, dict(note.body)]
+                for note in folder.notes
+            ],
+            "bad": folder.bad,
+            "more": folder.more,
+        }
+    ).encode("ascii")
 
 
 def unpack_folder(data: bytes) -> Folder:
@@ -54,7 +58,7 @@ def unpack_folder(data: bytes) -> Folder:
         content = json.loads(data)
         return Folder(
             tuple(JobFolder(str(key), int(uid)) for key, uid in content["jobs"]),
-            tuple(_note(*parts) for parts in content["notes"]),
+            tuple(_note(parts) for parts in content["notes"]),
             tuple((str(name), str(why)) for name, why in content["bad"]),
             bool(content["more"]),
         )
@@ -62,13 +66,12 @@ def unpack_folder(data: bytes) -> Folder:
         raise BadDataError(f"the child that read the state folder answered nonsense: {error}") from error
 
 
-def _note(
-    name: str, kind: str, word: str, cluster: str, slurm_job_id: int, at: float, body: dict[str, Any]
-) -> Note:
+def _note(parts: list[Any]) -> Note:
+    name, kind, word, cluster, slurm_job_id, at, body = parts
     parsed = parse_word(word)
     if parsed is None:
         raise BadDataError(f"{word!r} is not an identity word")
-    return Note(name, kind, parsed, cluster, int(slurm_job_id), float(at), MappingProxyType(body))
+    return Note(str(name), str(kind), parsed, str(cluster), int(slurm_job_id), float(at), MappingProxyType(body))
 
 
 @dataclass(slots=True)

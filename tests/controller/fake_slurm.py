@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import os
 import time
-from typing import Any, TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from slurm_dispatch.model.identity import Word, find_word
 from slurm_dispatch.slurm.port import (
@@ -31,8 +31,19 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
 FIRST_ID = 101
-OVER = frozenset({"COMPLETED", "FAILED", "CANCELLED", "TIMEOUT", "NODE_FAIL", "PREEMPTED", "OUT_OF_MEMORY",
-                  "BOOT_FAIL", "DEADLINE"})
+OVER = frozenset(
+    {
+        "COMPLETED",
+        "FAILED",
+        "CANCELLED",
+        "TIMEOUT",
+        "NODE_FAIL",
+        "PREEMPTED",
+        "OUT_OF_MEMORY",
+        "BOOT_FAIL",
+        "DEADLINE",
+    }
+)
 
 
 class FakeSlurm:
@@ -56,9 +67,22 @@ class FakeSlurm:
     def plain(self, *, comment: str, uid: int | None = None, slurm_job_id: int | None = None) -> int:
         """An object that was submitted with this comment."""
         number = FIRST_ID if slurm_job_id is None else slurm_job_id
-        body = {"uid": os.getuid() if uid is None else uid, "states": ["PENDING"], "reason": "None", "restart": 0,
-                "submit_time": int(time.time()), "start_time": None, "end_time": None, "nodes": "", "comment": comment,
-                "exit_status": 0, "exit_signal": 0, "by_uid": None, "in_memory": True, "argv": []}
+        body = {
+            "uid": os.getuid() if uid is None else uid,
+            "states": ["PENDING"],
+            "reason": "None",
+            "restart": 0,
+            "submit_time": int(time.time()),
+            "start_time": None,
+            "end_time": None,
+            "nodes": "",
+            "comment": comment,
+            "exit_status": 0,
+            "exit_signal": 0,
+            "by_uid": None,
+            "in_memory": True,
+            "argv": [],
+        }
         while not self._new(number, body):
             if slurm_job_id is not None:
                 raise AssertionError(f"object {number} is there already")
@@ -138,10 +162,18 @@ class FakeSlurm:
             if not body["in_memory"]:
                 continue
             state = "COMPLETING" if "COMPLETING" in body["states"] else body["states"][0]
-            jobs.append(QueueJob(
-                slurm_job_id=number, uid=body["uid"], state=state, reason=body["reason"],
-                submit_time=body["submit_time"], start_time=body["start_time"], nodes=body["nodes"],
-                word=find_word(body["comment"])))
+            jobs.append(
+                QueueJob(
+                    slurm_job_id=number,
+                    uid=body["uid"],
+                    state=state,
+                    reason=body["reason"],
+                    submit_time=body["submit_time"],
+                    start_time=body["start_time"],
+                    nodes=body["nodes"],
+                    word=find_word(body["comment"]),
+                )
+            )
         return Queue(tuple(jobs))
 
     def detail(self, slurm_job_ids: Sequence[int]) -> dict[int, Present[JobDetail] | Absent | Unknown]:
@@ -151,7 +183,7 @@ class FakeSlurm:
         answer: dict[int, Present[JobDetail] | Absent | Unknown] = {}
         for number in slurm_job_ids:
             body = self._get(f"jobs/{number}.json", None)
-            answer[number] = (Present(_detail(number, body, "json")) if body and body["in_memory"] else Absent())
+            answer[number] = Present(_detail(number, body, "json")) if body and body["in_memory"] else Absent()
         return answer
 
     def accounting(
@@ -166,12 +198,18 @@ class FakeSlurm:
             answer[number] = Present(rows) if rows else Absent()
         return answer
 
-    def accounting_by_word(self, word: Word, uid: int, *, since: int) -> Present[tuple[JobDetail, ...]] | Absent | Unknown:
+    def accounting_by_word(
+        self, word: Word, uid: int, *, since: int
+    ) -> Present[tuple[JobDetail, ...]] | Absent | Unknown:
         self._called("accounting_by_word")
         if self._knob("accounting") != "ok":
             return Unknown("sacct: Unable to contact slurmdbd")
-        rows = tuple(_detail(number, row, "accounting") for number in self.ids() for row in self._rows(number)
-                     if row["uid"] == uid and find_word(row["comment"]) == word)
+        rows = tuple(
+            _detail(number, row, "accounting")
+            for number in self.ids()
+            for row in self._rows(number)
+            if row["uid"] == uid and find_word(row["comment"]) == word
+        )
         return Present(rows) if rows else Absent()
 
     def cancel(self, slurm_job_id: int, cluster: str | None) -> CancelAnswer:
@@ -185,9 +223,14 @@ class FakeSlurm:
         return CancelAnswer(done=True)
 
     def config(self) -> Mapping[str, str] | Unknown:
-        return {"ClusterName": "fake", "MessageTimeout": "10 sec",
-                "AccountingStorageType": "(null)" if self._knob("accounting") == "none" else
-                "accounting_storage/slurmdbd", "AccountingStoreFlags": "job_comment"}
+        return {
+            "ClusterName": "fake",
+            "MessageTimeout": "10 sec",
+            "AccountingStorageType": "(null)"
+            if self._knob("accounting") == "none"
+            else "accounting_storage/slurmdbd",
+            "AccountingStoreFlags": "job_comment",
+        }
 
     # The folder.
 
@@ -246,11 +289,22 @@ def _comment(argv: Sequence[str]) -> str:
 def _detail(number: int, body: dict[str, Any], source: str) -> JobDetail:
     states = [state for state in body["states"] if source != "accounting" or state != "COMPLETING"]
     return JobDetail(
-        slurm_job_id=number, uid=body["uid"], states=frozenset(states), reason=body["reason"],
-        exit_status=body["exit_status"], exit_signal=body["exit_signal"], restart=body["restart"],
-        submit_time=body["submit_time"], start_time=body["start_time"], end_time=body["end_time"],
-        nodes=body["nodes"], comment=body["comment"], source=source, word=find_word(body["comment"]),
-        by_uid=body["by_uid"] if source == "accounting" else None)
+        slurm_job_id=number,
+        uid=body["uid"],
+        states=frozenset(states),
+        reason=body["reason"],
+        exit_status=body["exit_status"],
+        exit_signal=body["exit_signal"],
+        restart=body["restart"],
+        submit_time=body["submit_time"],
+        start_time=body["start_time"],
+        end_time=body["end_time"],
+        nodes=body["nodes"],
+        comment=body["comment"],
+        source=source,
+        word=find_word(body["comment"]),
+        by_uid=body["by_uid"] if source == "accounting" else None,
+    )
 
 
 __all__ = ["FIRST_ID", "OVER", "FakeSlurm"]
