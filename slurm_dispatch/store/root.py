@@ -8,8 +8,10 @@ parse or is not there is an error that names it.*
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
-from slurm_dispatch.model.publication import Publication
+if TYPE_CHECKING:
+    from slurm_dispatch.model.publication import Publication
 
 
 @dataclass(frozen=True, slots=True)
