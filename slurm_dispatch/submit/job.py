@@ -80,9 +80,11 @@ def _only_one(text: str, found: Sequence[Names], broken: Sequence[str]) -> str:
         more = f" and {len(found) - SHOWN_MAX} more" if len(found) > SHOWN_MAX else ""
         raise UsageError(f"{show(text)!r} names {len(found)} jobs: {', '.join(words)}{more}", hint="give the key")
     if broken:
-        raise BadDataError(f"no job is named {show(text)!r}, and some records cannot be read: {', '.join(broken[:3])}")
+        some = ", ".join(broken[:3])
+        raise BadDataError(f"no job is named {show(text)!r}, and some records cannot be read: {some}")
     raise NothingThereError(
-        f"no job of yours is named {show(text)!r}", hint="dispatch status lists them; give a key, a Slurm job id or a name"
+        f"no job of yours is named {show(text)!r}",
+        hint="dispatch status lists them; give a key, a Slurm job id or a name",
     )
 
 
