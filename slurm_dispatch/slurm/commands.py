@@ -27,12 +27,13 @@ from slurm_dispatch.slurm.port import (
     JobDetail,
     Present,
     Queue,
+    Rejected,
     SbatchCall,
     SubmitAnswer,
     Unknown,
 )
 from slurm_dispatch.slurm.reply import JOB_ID_MAX, find_id, read_reply
-from slurm_dispatch.slurm.run import Finished, Setting, run
+from slurm_dispatch.slurm.run import Finished, Setting, find, run
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -93,17 +94,29 @@ class SlurmCommands:
                 accepted(found)
             return call.waits
 
-        argv = ["sbatch", *call.argv]
-        files: tuple[int, ...] = ()
+        argv = list(call.argv)
+        files: list[int] = []
         try:
+            if call.script_at is not None:
+                files.append(_memory_file("script", call.script))
+                argv.insert(call.script_at, f"/dev/fd/{files[-1]}")
             if call.job_environment is not None:
-                descriptor = _memory_file("environment", call.job_environment)
-                files = (descriptor,)
-                argv.insert(1, f"--export-file={descriptor}")
+                files.append(_memory_file("environment", call.job_environment))
+                argv.insert(0, f"--export-file={files[-1]}")
             setting = Setting(
-                call.environment, call.script, call.workdir, call.umask, files, call.limits, alarm=not call.waits
+                environment=call.environment,
+                stdin=call.script if call.script_at is None else b"",
+                workdir=call.workdir,
+                umask=call.umask,
+                files=files,
+                limits=call.limits,
+                alarm=not call.waits,
             )
-            finished = run(argv, setting, deadline_s=call.deadline_s, relay=call.relay, lift=lift)
+            # Found where the site's Slurm is, not along the PATH that goes to the job.
+            program = find("sbatch", self.environment)
+            finished = run([program, *argv], setting, deadline_s=call.deadline_s, relay=call.relay, lift=lift)
+        except FileNotFoundError as error:
+            return Rejected(127, f"cannot run sbatch: {error.strerror}")
         finally:
             for descriptor in files:
                 os.close(descriptor)
