@@ -15,7 +15,6 @@ import pytest
 from slurm_dispatch.controller import cancel, owner
 from tests.controller.rig import SUBMIT_TIMEOUT_S, WAIT_S, Rig
 
-
 TOP = Path(__file__).resolve().parents[2]
 
 
