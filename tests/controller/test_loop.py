@@ -121,6 +121,7 @@ def test_two_loops_and_a_tick_of_cron_submit_once(site: Site, run: Callable[[Sit
     keys = [site.preempted() for _ in range(4)]
     site.controller().tick(full=True)
     for one in running:
+        one.until(lambda one=one: "full\n" in one.log.read_text(), "ticked")  # type: ignore[misc]
         one.until(lambda: all(site.rig.state(key).phase.value == "queued" for key in keys), "replaced")
     for one in running:
         one.end()
