@@ -70,7 +70,7 @@ LIVES = {
 
 @pytest.mark.parametrize("phase", LIVES)
 def test_unknown_changes_nothing(phase: Phase) -> None:
-    """P5. Whatever was not seen is not there to act on, in every phase where the world must be asked."""
+    """P5, C174: whatever was not seen is not there to act on, in every phase where the world must be asked."""
     life = LIVES[phase]()
     assert life.state.phase is phase
     actions = ask(life)
@@ -83,7 +83,7 @@ def test_unknown_changes_nothing(phase: Phase) -> None:
 
 
 def test_an_intent_is_watched_before_anybody_else_touches_it() -> None:
-    """C29, C30: a reply that is late is not a reply that is lost."""
+    """C001, C003: a reply that is late, or an object that is not listed yet, is not one that is lost."""
     life = Life().intent(1, wait_s=170)
     assert fact(ask(life), "watched") == {"submission": 1, "host": "ctl", "first_seen": life.at}
     since = life.at
@@ -192,7 +192,7 @@ def test_what_was_seen_of_the_old_object_is_not_taken_for_the_new_one() -> None:
 
 
 def test_a_restart_by_slurm_is_recorded_once_and_decides_nothing() -> None:
-    """The rules apply once the object has ended for good."""
+    """C034: while Slurm restarts an object itself, nothing else is submitted."""
     previous = ObjectEnded(1, 101, Outcome.NODE_FAIL, {}, restart=0, final=False)
     life = Life().run(1)
     body = fact(ask(life, alive(1, restart=1, pending=True, previous=previous)), "end")
@@ -287,7 +287,7 @@ def test_the_cap_on_submissions_counts_every_one() -> None:
 
 
 def test_a_launch_that_fails_costs_no_budget_and_stops_after_five_in_a_row() -> None:
-    """C44 and its like: a site whose prolog fails must not be flooded."""
+    """C042, C060: a site whose prolog always fails is not flooded, and the job stops with that reason."""
     body = play(Life(), ["launch_failed"] * 5)
     assert body["action"] == "resubmit"
     body = play(Life(), ["launch_failed"] * 6)
@@ -396,7 +396,7 @@ def test_a_listing_that_is_older_than_the_end_makes_no_stray() -> None:
     ids=["current", "another's", "other-generation", "ended", "number-not-read-yet"],
 )
 def test_what_is_never_cancelled(observation: Observation) -> None:
-    """C76 and its like: a word that somebody copied, and a number that another tick has just written."""
+    """A word that somebody copied, and a number that another tick has just written."""
     nothing(ask(Life().round(1).run(2), observation, later=1000))
 
 

@@ -85,7 +85,7 @@ def test_a_start_that_is_told_before_the_answer_of_sbatch_counts_once_the_object
 
 
 def test_a_second_start_of_one_restart_count_is_another_execution() -> None:
-    """C120: after a crash of slurmctld the same restart count can start twice; the attempts differ."""
+    """After a crash of slurmctld the same restart count can start twice; the attempts differ."""
     life = Life().run(1)
     body = start_body(life.spec, 1)
     life.add("started", **{**body, "attempt": "b" * 20, "start_time": 6000})
