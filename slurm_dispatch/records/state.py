@@ -157,6 +157,7 @@ class Submission:
 class Refusal:
     """A fact ``refused``: PrologSlurmctld did not let an execution start."""
 
+    slurm_job_id: int
     restart: int
     start_time: float | None
     why: str
