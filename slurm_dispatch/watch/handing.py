@@ -87,7 +87,7 @@ class HandingOn:
             self.running = self._start("progress", {"step": step, "resumed_from": self._resumed_from})
 
     def poll(self, now: float) -> None:
-        """Take the answer of what is under way, or give it up at its deadline. Call it when readable, and in between."""
+        """Take the answer of what is under way, or give it up at its deadline."""
         if self.running is None:
             return
         if not self.running.done and now >= self.running.ends_at:

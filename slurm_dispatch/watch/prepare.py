@@ -105,6 +105,25 @@ def prepare(place: Place, *, start_from: str | None, copy: bool, runner: Runner)
     )
 
 
+def choose_once(place: Place, *, start_from: str | None) -> Prepared:
+    """The execution's choice, made now if there is none: for ``dispatch env --prepare``, on any rank."""
+    root = open_place(place)
+    choice = choose(root, place.attempt, epoch=place.epoch, start_from=check_start_from(start_from))
+    return _prepared(root, place, choice)
+
+
+def read(place: Place) -> Prepared:
+    """The execution's choice as it is; on a root that is not there, and without a choice, nothing to resume."""
+    try:
+        root = open_root(place.root)
+        choice = read_choice(root, place.attempt)
+    except AbsentError:
+        choice = None
+    if choice is None:
+        return Prepared(os.path.join(place.root, "exec", place.attempt), None, None, None)
+    return _prepared(root, place, choice)
+
+
 def follow(place: Place, *, timeout_s: float) -> Prepared:
     """Every other rank: wait for the first one's choice.
 

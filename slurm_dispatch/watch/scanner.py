@@ -109,7 +109,8 @@ class Serving:
             if waits and not said and options.settle_s > 5:
                 said = True
                 say(
-                    f"waiting up to {options.settle_s:g} s to see that the last save does not change; --done would save it"
+                    f"waiting up to {options.settle_s:g} s to see that the last save does not change; --done "
+                    "would save this time"
                 )
             self._hear(LAST_PAUSE_S if failed else min(HURRY_S, max(0.05, options.settle_s / 4)))
         self._tell(e="last", error=self._error, waiting=result.waiting)

@@ -24,7 +24,7 @@ PAUSE_S = 5.0
 
 
 class Stopping:
-    """Stops one command. :meth:`begin` once or more, then :meth:`due` and :meth:`step` until the command has ended."""
+    """Stops one command: :meth:`begin`, then :meth:`due` and :meth:`step` until the command has ended."""
 
     def __init__(
         self,
