@@ -6,6 +6,7 @@ The builders below are the only place where a job's state changes; what comes ou
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from operator import itemgetter
 from typing import TYPE_CHECKING, Any
 
 from slurm_dispatch.errors import BadDataError
@@ -59,7 +60,8 @@ def fold(facts: Iterable[Fact]) -> State:
 @dataclass(slots=True)
 class _Execution:
     epoch: Epoch
-    attempt: str | None = None
+    attempt: str
+    slurm_job_id: int | None = None
     started: bool = False
     started_at: float | None = None
     start_time: float | None = None
@@ -73,6 +75,7 @@ class _Execution:
         return Execution(
             self.epoch,
             self.attempt,
+            self.slurm_job_id,
             self.started,
             self.started_at,
             self.start_time,
@@ -93,7 +96,7 @@ class _Submission:
     how: str | None = None
     message: str = ""
     watched: dict[str, float] = field(default_factory=dict)
-    executions: dict[int, _Execution] = field(default_factory=dict)
+    executions: dict[tuple[int, str], _Execution] = field(default_factory=dict)
     ends: list[End] = field(default_factory=list)
     refusals: list[Refusal] = field(default_factory=list)
 
@@ -117,7 +120,8 @@ class _Submission:
             how=self.how,
             message=self.message,
             watched=dict(self.watched),
-            executions=tuple(self.executions[restart].freeze() for restart in sorted(self.executions)),
+            # By restart count; the sort is stable, so that of two with one count the later known is later.
+            executions=tuple(self.executions[key].freeze() for key in sorted(self.executions, key=itemgetter(0))),
             ends=tuple(self.ends),
             refusals=tuple(self.refusals),
         )
@@ -140,6 +144,7 @@ class _Folding:
         self.launch_failures = 0
         self.latest: _Execution | None = None
         self.strays: set[tuple[int, int]] = set()
+        self.nodes: set[tuple[str, str, bool | None]] = set()
         self.created = self.changed = first.at
 
     def add(self, fact: Fact) -> None:
@@ -167,6 +172,7 @@ class _Folding:
             step=None if self.latest is None else self.latest.step,
             progress_at=None if self.latest is None else self.latest.progress_at,
             strays=frozenset(self.strays),
+            nodes=frozenset(self.nodes),
             created=self.created,
             changed=self.changed,
         )
@@ -191,17 +197,17 @@ class _Folding:
             raise BadDataError(f"submission {number} is not the current one")
         return submission
 
-    def _execution(self, text: str, attempt: str | None) -> tuple[_Submission, _Execution]:
-        """The execution of an epoch; facts about it may come before its ``started``."""
+    def _execution(self, text: str, attempt: str) -> tuple[_Submission, _Execution] | None:
+        """The execution that a fact is about, which may come before its ``started``.
+
+        ``None`` for an epoch that is not of a submission of this job: the helper takes its epoch from the
+        environment, where a user can have put another, and that must not cost him the record.
+        """
         epoch = Epoch.from_int(int(text))
-        if epoch.generation != self.spec.generation:
-            raise BadDataError(f"epoch {text} is of generation {epoch.generation}, the job {self.spec.generation}")
-        submission = self._known(epoch.submission)
-        execution = submission.executions.setdefault(epoch.restart, _Execution(epoch))
-        if attempt is not None and execution.attempt not in {None, attempt}:
-            raise BadDataError(f"epoch {text} has attempt {execution.attempt}, and {attempt} here")
-        execution.attempt = attempt
-        return submission, execution
+        if epoch.generation != self.spec.generation or epoch.submission not in self.submissions:
+            return None
+        submission = self.submissions[epoch.submission]
+        return submission, submission.executions.setdefault((epoch.restart, attempt), _Execution(epoch, attempt))
 
     # One method a kind of fact, named after it.
 
@@ -227,8 +233,9 @@ class _Folding:
         submission.object = SlurmObject(body["cluster"], body["slurm_job_id"])
         submission.how = body["how"]
         # A note may have told of its start before anybody knew its id.
-        if any(execution.started for execution in submission.executions.values()):
-            self._move(Event.STARTED)
+        for execution in list(submission.executions.values()):
+            if execution.started:
+                self._runs(submission, execution)
 
     def _rejected(self, fact: Fact, body: Any) -> None:
         submission = self._current(body["submission"])
@@ -242,28 +249,40 @@ class _Folding:
         self._move(Event.BURNT)
         submission.settle(Settled.BURNT, fact, body["evidence"])
 
-    def _watched(self, fact: Fact, body: Any) -> None:
-        self._known(body["submission"]).watched.setdefault(body["host"], body["first_seen"])
+    def _watched(self, _: Fact, body: Any) -> None:
+        # The last one counts: a host whose clock was set back begins anew.
+        self._known(body["submission"]).watched[body["host"]] = body["first_seen"]
 
     def _started(self, fact: Fact, body: Any) -> None:
-        submission, execution = self._execution(body["epoch"], body["attempt"])
-        if (execution.epoch.submission, execution.epoch.restart) != (body["submission"], body["restart"]):
-            raise BadDataError(f"epoch {body['epoch']} is not of submission {body['submission']}, R {body['restart']}")
+        found = self._execution(body["epoch"], body["attempt"])
+        number, restart = body["submission"], body["restart"]
+        if found is None or (number, restart) != (found[1].epoch.submission, found[1].epoch.restart):
+            raise BadDataError(f"epoch {body['epoch']} is not of submission {number}, restart count {restart}")
+        submission, execution = found
         execution.started = True
+        execution.slurm_job_id = body["slurm_job_id"]
         execution.started_at, execution.start_time, execution.nodes = fact.at, body["start_time"], body["nodes"]
-        ours = submission.object is None or submission.object.slurm_job_id == body["slurm_job_id"]
-        if submission is self._last() and ours and self.phase in {Phase.QUEUED, Phase.RUNNING}:
+        if submission is self._last() and self.phase in {Phase.QUEUED, Phase.RUNNING}:
+            self._runs(submission, execution)
+
+    def _runs(self, submission: _Submission, execution: _Execution) -> None:
+        """Move on if this execution is of the current object and has not ended already."""
+        ours = submission.object is not None and submission.object.slurm_job_id == execution.slurm_job_id
+        over = max((end.restart for end in submission.ends if end.restart is not None), default=-1)
+        if ours and execution.epoch.restart > over:
             self._move(Event.STARTED)
 
-    def _refused(self, fact: Fact, body: Any) -> None:
+    def _refused(self, _: Fact, body: Any) -> None:
         refusal = Refusal(body["slurm_job_id"], body["restart"], body["start_time"], body["why"])
         self._known(body["submission"]).refusals.append(refusal)
 
     def _progress(self, fact: Fact, body: Any) -> None:
-        submission, execution = self._execution(body["epoch"], body["attempt"])
+        found = self._execution(body["epoch"], body["attempt"])
+        if found is None:
+            return
+        submission, execution = found
         step, resumed_from = body["step"], body["resumed_from"]
-        earlier = [mark for mark in (resumed_from, execution.step) if mark is not None]
-        newer = step > max(earlier, default=-1)
+        newer = step > max((mark for mark in (resumed_from, execution.step) if mark is not None), default=-1)
         execution.resumed_from = resumed_from
         execution.progress_at = fact.at
         execution.step = step if execution.step is None else max(step, execution.step)
@@ -273,13 +292,14 @@ class _Folding:
                 self.used.clear()
                 self.launch_failures = 0
 
-    def _ended(self, fact: Fact, body: Any) -> None:
-        execution = self._execution(body["epoch"], body["attempt"])[1]
-        outcome = None if body["outcome"] is None else Outcome(body["outcome"])
-        execution.ended = Ended(body["status"], body["signal"], outcome, body["step"])
+    def _ended(self, _: Fact, body: Any) -> None:
+        found = self._execution(body["epoch"], body["attempt"])
+        if found is not None:
+            outcome = None if body["outcome"] is None else Outcome(body["outcome"])
+            found[1].ended = Ended(body["status"], body["signal"], outcome, body["step"])
 
-    def _node(self, fact: Fact, body: Any) -> None:
-        self._execution(body["epoch"], body["attempt"])
+    def _node(self, _: Fact, body: Any) -> None:
+        self.nodes.add((body["attempt"], body["node"], body["clean"]))
 
     def _end(self, fact: Fact, body: Any) -> None:
         submission = self._current(body["submission"])
@@ -326,13 +346,14 @@ class _Folding:
             reason=body["reason"],
             submission=number,
             not_before=body["not_before"],
+            close=body["close"],
         )
 
     def _request(self, fact: Fact, body: Any) -> None:
         if self.request is None:
             self.request = Request(fact.seq, fact.at, fact.by, body["what"], body["reason"])
 
-    def _stray(self, fact: Fact, body: Any) -> None:
+    def _stray(self, _: Fact, body: Any) -> None:
         self.strays.add((body["submission"], body["slurm_job_id"]))
 
     def _closed(self, fact: Fact, body: Any) -> None:
