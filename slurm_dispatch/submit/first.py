@@ -75,11 +75,15 @@ def submit_first(
     :raises OutcomeUnknownError: nobody knows whether Slurm has the job; the tick will settle it.
     """
     by = f"user:{request.spec.user}@{socket.gethostname()}"
+    try:
+        folder = StateFolder(site.state)
+    except (ServiceAwayError, TransientError) as error:
+        raise _unprotected(error) from error
     spec, message_timeout_s = _asked(request.spec, site, port)
     generation = prepare_root(spec.root, adopt=request.settings.adopt_root)
     spec = replace(spec, generation=generation)
     word = spec.word(1)
-    record, call = _record(request, spec, environment, site, by)
+    record, call = _record(request, spec, environment, folder, by=by, deadline_s=site.submit_timeout_s)
 
     def accepted(answer: Accepted) -> None:
         say(f"job {spec.job}, Slurm job {answer.slurm_job_id}, checkpoint root {spec.root}")
@@ -147,13 +151,18 @@ def _asked(spec: Spec, site: Site, port: SlurmPort) -> tuple[Spec, float | None]
 
 
 def _record(
-    request: Request, spec: Spec, environment: Mapping[str, str], site: Site, by: str
+    request: Request,
+    spec: Spec,
+    environment: Mapping[str, str],
+    folder: StateFolder,
+    *,
+    by: str,
+    deadline_s: float,
 ) -> tuple[Record, SbatchCall]:
     """Make the record on disk, and the call that goes with it."""
+    path = folder.record(spec.job).folder
+    own = for_job(environment, root=spec.root, record=path, start_from=spec.start_from)
     try:
-        folder = StateFolder(site.state)
-        path = folder.record(spec.job).folder
-        own = for_job(environment, root=spec.root, record=path, start_from=spec.start_from)
         record = folder.create_job(spec, request.script.content, as_recorded(own), by=by)
     except (ServiceAwayError, TransientError) as error:
         raise _unprotected(error) from error
@@ -163,7 +172,7 @@ def _record(
     call = SbatchCall(
         argv=argv,
         environment=own,
-        deadline_s=site.submit_timeout_s,
+        deadline_s=deadline_s,
         script=request.script.content if ours else b"",
         script_at=len(argv) - len(request.line.arguments) if ours and not from_stdin else None,
         parsable=request.parsable,
