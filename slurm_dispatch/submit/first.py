@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from slurm_dispatch.errors import DispatchError, OutcomeUnknownError, ServiceAwayError, TransientError
 from slurm_dispatch.slurm.options import of_version
-from slurm_dispatch.slurm.port import Accepted, Ambiguous, Rejected, SbatchCall, Unknown
+from slurm_dispatch.slurm.port import Accepted, Ambiguous, Present, Rejected, SbatchCall, Unknown
 from slurm_dispatch.slurm.resubmit import comment_with
 from slurm_dispatch.slurm.run import Setting, find, run
 from slurm_dispatch.state.folder import StateFolder
@@ -111,7 +111,7 @@ def submit_first(
     except (ServiceAwayError, TransientError) as error:
         raise _unprotected(error) from error
     if isinstance(answer, Accepted):
-        return answer.status
+        return _waited(answer, port, say) if request.waits and answer.status == 0 else answer.status
     if isinstance(answer, Rejected):
         reason = f"sbatch refused it: {answer.message}"[:2000]
         record.append(4, "closed", by, {"why": "rejected", "reason": reason})
@@ -180,6 +180,15 @@ def _record(
         relay=True,
     )
     return record, call
+
+
+def _waited(answer: Accepted, port: SlurmPort, say: Callable[[str], None]) -> int:
+    """sbatch --wait ends with 0 for a job that was cancelled before it started (seen on 24.11): that is not success."""
+    found = port.detail([answer.slurm_job_id])[answer.slurm_job_id]
+    if isinstance(found, Present) and "CANCELLED" in found.value.states:
+        say(f"Slurm job {answer.slurm_job_id} was cancelled, and sbatch --wait ended with 0: this ends with 1")
+        return 1
+    return 0
 
 
 def _unprotected(error: DispatchError) -> ServiceAwayError:
