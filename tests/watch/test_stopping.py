@@ -34,7 +34,9 @@ class Clock:
 @pytest.fixture
 def calls(bin_folder: Path, tmp_path: Path) -> Path:
     """A running job of two steps; returns where scancel's arguments go."""
-    script(bin_folder, "squeue", 'case "$*" in *--steps*) printf "42.0\\n42.1\\n42.batch\\n";; *) echo RUNNING;; esac')
+    script(
+        bin_folder, "squeue", 'case "$*" in *--steps*) printf "42.0\\n42.1\\n42.batch\\n";; *) echo RUNNING;; esac'
+    )
     script(bin_folder, "scancel", f'echo "$*" >> {tmp_path}/calls')
     (tmp_path / "calls").touch()
     return tmp_path / "calls"
