@@ -29,7 +29,7 @@ from typing import Any
 for _name in ("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS", "MKL_NUM_THREADS"):
     os.environ[_name] = "1"
 
-import numpy as np  # noqa: E402: it reads these variables when it is loaded
+import numpy as np  # noqa: E402 (it reads these variables when it is loaded)
 
 MARKER = "trainer_state.json"
 """The file of a save that is written last."""
