@@ -78,6 +78,7 @@ def point(root: str, run: str, save: str) -> None:
 
 def main(argv: list[str]) -> int:
     root, run, _, *command = argv
+    signal.signal(signal.SIGTERM, signal.SIG_IGN)  # it lives as long as its training does
     folder = os.path.join(root, f"run-{run}")
     os.makedirs(folder, exist_ok=True)
     put(os.path.join(root, "owner"), run)

@@ -16,6 +16,7 @@ import pytest
 
 from demo import train
 from tests.trials import designs
+from tests.trials.__main__ import table
 from tests.trials.designs import DEADLINE_S, DESIGNS, OneFolder, Ours, Pointer
 from tests.trials.trial import Lost, Schedule, Trial, judge, run_trial, step_of
 
@@ -175,3 +176,13 @@ def test_schedules_come_from_the_seed() -> None:
 
 def test_epochs_rise_with_the_runs() -> None:
     assert [designs.epoch(run) for run in (1, 2, 3)] == [1_000_000, 2_000_000, 3_000_000]
+
+
+def test_the_table_counts_what_happened() -> None:
+    schedule = Schedule.of(1)
+    one, two, ours = DESIGNS
+    ends = ["run 2 could not go on: x", "the last save is made of y: the work of a replacement is gone", None]
+    page = table([(one, schedule, end) for end in ends] + [(two, schedule, None), (ours, schedule, None)], 3, 1)
+    rows = [line.split(" | ")[1:] for line in page.split("\n") if line.startswith("| ")][1:]
+    assert rows[0][:2] == ["3", "2"]
+    assert [row[:2] for row in rows[1:]] == [["1", "0"], ["1", "0"]]
