@@ -255,6 +255,7 @@ class Log:
     def __init__(self, folder: str, rank: int, branch: str) -> None:
         os.makedirs(folder, exist_ok=True)
         environ = os.environ
+        self.opened_at = time.time()
         self.attempt = environ.get("DISPATCH_ATTEMPT", branch)
         self.path = os.path.join(folder, log_name(self.attempt, rank))
         self.fixed = {
@@ -316,7 +317,9 @@ def train(options: argparse.Namespace) -> None:
         if given:
             trainer.load(given)
         trainer.branch(options.branch)
-        log.write("start", step=trainer.step, resume=given, variables=variables(), lineage=trainer.lineage)
+        began = float(os.environ.get("SLURM_JOB_START_TIME", log.opened_at))
+        begin = {"step": trainer.step, "resume": given, "began": began, "lineage": trainer.lineage}
+        log.write("start", **begin, variables=variables())
         if rank:
             meet(log_dir, log.attempt, rank)
         catch_terminate(log, ignore=options.ignore_term)
@@ -330,10 +333,12 @@ def train(options: argparse.Namespace) -> None:
 def steps(trainer: Trainer, log: Log, options: argparse.Namespace, rank: int) -> None:
     """The loop: a step, its loss in the log, a save and a rotation every few steps (rank 0 only)."""
     due = time.monotonic()
-    while trainer.step < options.steps:
+    last = trainer.step >= options.steps
+    while not last:
         loss = trainer.advance()
         log.write("step", step=trainer.step, loss=loss)
-        if rank == 0 and (trainer.step % options.save_steps == 0 or trainer.step == options.steps):
+        last = trainer.step >= options.steps or bool(options.stop_file and os.path.exists(options.stop_file))
+        if rank == 0 and (last or trainer.step % options.save_steps == 0):
             trainer.save(os.path.join(options.output_dir, f"checkpoint-{trainer.step}"), options.save_time)
             gone = rotate(options.output_dir, options.save_total_limit)
             log.write("saved", step=trainer.step, gone=[os.path.basename(path) for path in gone])
@@ -392,6 +397,7 @@ def parse(argv: list[str]) -> argparse.Namespace:
     add("--seed", type=int, default=7)
     add("--branch", default=os.environ.get("DISPATCH_EPOCH", "0"), help="the run's name (default: DISPATCH_EPOCH)")
     add("--steps", type=int, default=100, help="train until this step")
+    add("--stop-file", metavar="PATH", help="end with a save as soon as this file is there")
     add("--step-time", type=float, default=0.1, help="seconds from step to step, at least")
     add("--save_steps", type=int, default=5, help="save every so many steps")
     add("--save-time", type=float, default=0.0, help="seconds that a save takes, at least")

@@ -188,6 +188,17 @@ def test_a_detached_writer_that_ends_lets_its_launcher_end(tmp_path: Path) -> No
     assert [line["what"] for line in log_of(tmp_path / "0.0.jsonl")][-1] == "end"
 
 
+def test_the_stop_file_ends_it_with_a_save(tmp_path: Path) -> None:
+    stop = tmp_path / "stop"
+    training = begin(tmp_path, "--steps", "1000000", "--step-time", "0.01", "--stop-file", str(stop))
+    wait_for(lambda: logged(tmp_path / "0.0.jsonl", "step"), "a step")
+    stop.touch()
+    assert finish(training)[0] == 0
+    log = log_of(tmp_path / "0.0.jsonl")
+    assert [line["what"] for line in log[-3:]] == ["step", "saved", "end"]
+    assert marker(tmp_path, log[-1]["step"])["global_step"] == log[-1]["step"]
+
+
 def test_ranks_have_the_same_variables_and_losses(tmp_path: Path) -> None:
     ranks = [begin(tmp_path, "--steps", "20", SLURM_PROCID=str(rank), **DISPATCH) for rank in (1, 0)]
     assert [finish(rank) for rank in ranks] == [(0, ""), (0, "")]
