@@ -92,7 +92,7 @@ def main(arguments: list[str] | None = None) -> int:
         # The reader has gone (`dispatch ls | head`): nothing to say, and nothing to flush at exit either.
         os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
         return BROKEN_PIPE_STATUS
-    except Exception as error:  # noqa: BLE001 - the outermost frame: a bug becomes one line and 70
+    except Exception as error:
         if os.environ.get("DISPATCH_TRACEBACK"):
             raise
         say(f"bug: {type(error).__name__}: {error}; set DISPATCH_TRACEBACK=1 to see where, and report it")

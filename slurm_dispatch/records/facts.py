@@ -120,6 +120,7 @@ KINDS: dict[str, dict[str, f.Form]] = {
         "reason": f.text,
         "submission": f.null_or(f.submission),
         "not_before": f.null_or(f.moment),
+        "close": f.null_or(f.text),
     },
     "request": {"what": f.one_of("cancel"), "reason": f.text},
     "stray": {"submission": f.submission, "slurm_job_id": f.job_id, "cluster": f.text},

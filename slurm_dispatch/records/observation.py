@@ -41,8 +41,15 @@ class Off:
 
 @dataclass(frozen=True, slots=True)
 class Lookups:
-    """What the three sources say about an unsettled intent, each asked *after* the waiting time was over."""
+    """What the three sources say about an unsettled intent.
 
+    Each asked *after* the waiting time was over, which is when :class:`~.actions.LookUp` comes: what a
+    listing did not have before that may have come since.
+
+    :param submission: whose intent.
+    """
+
+    submission: int
     notes: Found | Absent | Unknown = Unknown()
     queue: Found | Absent | Unknown = Unknown()
     accounting: Found | Absent | Unknown | Off = Unknown()
@@ -52,10 +59,14 @@ class Lookups:
 class ObjectEnded:
     """The execution (``final`` false) or the object for good (``final`` true) has ended.
 
+    :param submission: which one, with ``slurm_job_id``: an observation outlives a decision that it led to,
+        and must not be taken for one of the next object.
     :param restart: of the execution that ended, or ``None`` where nothing tells.
     :param evidence: ``state``, ``flags``, ``reason``, ``exit_code``, ``signal``, ``by_uid``, ``source``.
     """
 
+    submission: int
+    slurm_job_id: int
     outcome: Outcome
     evidence: Mapping[str, Any]
     restart: int | None = None
@@ -67,11 +78,14 @@ class ObjectEnded:
 class ObjectAlive:
     """Slurm has the current object, and it has not ended for good.
 
+    :param submission: which one, with ``slurm_job_id``.
     :param restart: Slurm's restart count now, or ``None`` if it did not say.
     :param pending: it waits for nodes (again).
     :param previous: how the execution before the present one ended, if ``restart`` shows that one did.
     """
 
+    submission: int
+    slurm_job_id: int
     restart: int | None = None
     pending: bool = False
     previous: ObjectEnded | None = None

@@ -73,14 +73,16 @@ class Ended:
 
 @dataclass(frozen=True, slots=True)
 class Execution:
-    """One start of an object, by its epoch.
+    """One start of an object. Epoch and attempt together name it: a crash of slurmctld can start one restart
+    count twice where no PrologSlurmctld refuses that.
 
     :param started: there is a ``started`` fact (otherwise only the helper spoke of it so far).
     :param step: the greatest step that it published, as far as it was handed on.
     """
 
     epoch: Epoch
-    attempt: str | None
+    attempt: str
+    slurm_job_id: int | None
     started: bool
     started_at: float | None
     start_time: float | None
@@ -152,11 +154,17 @@ class Submission:
         started = [execution for execution in self.executions if execution.started]
         return started[-1] if started else None
 
+    @property
+    def words(self) -> Ended | None:
+        """What the helper said of the end of the latest execution; ``None`` if it has said nothing."""
+        return self.executions[-1].ended if self.executions else None
+
 
 @dataclass(frozen=True, slots=True)
 class Refusal:
     """A fact ``refused``: PrologSlurmctld did not let an execution start."""
 
+    slurm_job_id: int
     restart: int
     start_time: float | None
     why: str
@@ -177,6 +185,7 @@ class Decision:
     reason: str
     submission: int | None
     not_before: float | None
+    close: str | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -210,6 +219,7 @@ class State:
     :param launch_failures: submissions in a row that never started their script.
     :param step: the greatest step that was published under the latest epoch that published anything.
     :param strays: (submission, Slurm job id) of objects that were cancelled as not current.
+    :param nodes: (attempt, node, clean) of the node facts.
     :param created: when fact 1 was written; ``changed``: the latest fact.
     """
 
@@ -225,6 +235,7 @@ class State:
     step: int | None
     progress_at: float | None
     strays: frozenset[tuple[int, int]]
+    nodes: frozenset[tuple[str, str, bool | None]]
     created: float
     changed: float
 
@@ -265,9 +276,9 @@ LAW: tuple[Move, ...] = (
     Move(Phase.RUNNING, Event.END, Phase.ENDED, "the object ended for good"),
     Move(Phase.ENDED, Event.RESUBMIT, Phase.WAITING, "the rule says resubmit, and there is budget"),
     Move(Phase.ENDED, Event.STOP, Phase.STOPPING, "the rule says stop, or there is no budget"),
-    Move(Phase.ENDED, Event.CLOSED, Phase.CLOSED, "a person asked for the end"),
+    Move(Phase.ENDED, Event.CLOSED, Phase.CLOSED, "a person asked for it, or the first sbatch made nothing"),
     Move(Phase.WAITING, Event.INTENT, Phase.SUBMITTING, "sbatch is about to be called with the next number"),
-    Move(Phase.WAITING, Event.CLOSED, Phase.CLOSED, "a person asked for the end"),
+    Move(Phase.WAITING, Event.CLOSED, Phase.CLOSED, "a person asked for it"),
     Move(Phase.STOPPING, Event.CLOSED, Phase.CLOSED, "what was decided is carried out"),
 )
 """Every move that there is. A fact that would move the job otherwise makes the record bad data."""
