@@ -93,17 +93,25 @@ class SlurmCommands:
                 accepted(found)
             return call.waits
 
-        argv = ["sbatch", *call.argv]
-        files: tuple[int, ...] = ()
+        argv = list(call.argv)
+        files: list[int] = []
         try:
+            if call.script_at is not None:
+                files.append(_memory_file("script", call.script))
+                argv.insert(call.script_at, f"/dev/fd/{files[-1]}")
             if call.job_environment is not None:
-                descriptor = _memory_file("environment", call.job_environment)
-                files = (descriptor,)
-                argv.insert(1, f"--export-file={descriptor}")
+                files.append(_memory_file("environment", call.job_environment))
+                argv.insert(0, f"--export-file={files[-1]}")
             setting = Setting(
-                call.environment, call.script, call.workdir, call.umask, files, call.limits, alarm=not call.waits
+                environment=call.environment,
+                stdin=call.script if call.script_at is None else b"",
+                workdir=call.workdir,
+                umask=call.umask,
+                files=files,
+                limits=call.limits,
+                alarm=not call.waits,
             )
-            finished = run(argv, setting, deadline_s=call.deadline_s, relay=call.relay, lift=lift)
+            finished = run(["sbatch", *argv], setting, deadline_s=call.deadline_s, relay=call.relay, lift=lift)
         finally:
             for descriptor in files:
                 os.close(descriptor)

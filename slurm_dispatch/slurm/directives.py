@@ -10,7 +10,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from slurm_dispatch.slurm.options import SAME, Option, Parsed, parse
+from slurm_dispatch.slurm.options import Option, Parsed, parse, without_options
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterator, Mapping
@@ -47,21 +47,23 @@ def head(script: bytes) -> Iterator[tuple[int, bytes]]:
         yield number, line
 
 
-def lines_of(script: bytes, magic: bytes) -> list[Line]:
-    """The lines whose first bytes are ``magic`` (``#SBATCH``, ``#DISPATCH``), split into words."""
+def lines_of(script: bytes, *magics: bytes) -> list[Line]:
+    """The lines whose first bytes are one of ``magics`` (``#SBATCH``, ``#DISPATCH``), split into words."""
     found: list[Line] = []
     for number, line in head(script):
-        if line.startswith(magic):
-            found.append(_split(number, line[len(magic) :]))
+        for magic in magics:
+            if line.startswith(magic):
+                found.append(_split(number, line[len(magic) :]))
+                break
     return found
 
 
 def _split(number: int, rest: bytes) -> Line:
     text = rest.decode("utf-8", "surrogateescape").lstrip()
-    first, _, after = text.partition(" ")
+    first, *after = text.split(None, 1) or [""]
     hetjob = first.lower() in {"hetjob", "packjob"}
     if hetjob:
-        text = after
+        text = after[0] if after else ""
     words: list[str] = []
     at = 0
     while True:
@@ -111,7 +113,7 @@ def sbatch_options(
     """The options of the ``#SBATCH`` lines, the words that they were read from, and whether they are those of a
     heterogeneous job (the options are then those of its first component)."""
     words: list[str] = []
-    for line in lines_of(script, b"#SBATCH") + lines_of(script, b"#SLURM"):
+    for line in lines_of(script, b"#SBATCH", b"#SLURM"):
         if line.hetjob:
             return parse(words, more), tuple(words), True
         words += line.words
@@ -139,20 +141,14 @@ def without(script: bytes, names: Collection[str]) -> bytes:
     """
     lines = script.split(b"\n")
     for number, line in head(script):
-        for magic in (b"#SBATCH", b"#SLURM"):
-            if line.startswith(magic):
-                split = _split(number, line[len(magic) :])
-                parsed = parse(split.words)
-                gone = {
-                    index
-                    for option in parsed.options
-                    if SAME.get(option.name, option.name) in names
-                    for index in range(option.first, option.last + 1)
-                }
-                if gone and not split.bad:
-                    kept = [_quoted(word) for index, word in enumerate(split.words) if index not in gone]
-                    text = " ".join(["#SBATCH", *kept])
-                    lines[number - 1] = text.encode("utf-8", "surrogateescape")
+        magic = next((magic for magic in (b"#SBATCH", b"#SLURM") if line.startswith(magic)), None)
+        if magic is None:
+            continue
+        split = _split(number, line[len(magic) :])
+        kept = without_options(split.words, names)
+        if kept != split.words and not split.bad:
+            text = " ".join(["#SBATCH", *(["hetjob"] if split.hetjob else []), *map(_quoted, kept)])
+            lines[number - 1] = text.encode("utf-8", "surrogateescape")
     return b"\n".join(lines)
 
 

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Callable, Collection, Mapping, Sequence
 
 NEWEST = "26.05"
 # One option a word: `long`, `/s` its short letter, `=` takes a value, `[` an optional one, and `:first-last`
@@ -140,22 +140,51 @@ class Parsed:
         return None
 
 
-def parse(argv: Sequence[str], more: Callable[[], Mapping[str, Option]] | None = None) -> Parsed:
+def parse(
+    argv: Sequence[str],
+    more: Callable[[], Mapping[str, Option]] | None = None,
+    own: Mapping[str, Option] | None = None,
+) -> Parsed:
     """Read ``argv`` (without the program's name).
 
-    :param more: gives the options that are not in the table (plugins), by name; asked at most once, and only
-        when a long option is met that the table does not settle.
+    :param more: gives every long option of the sbatch at hand, plugins' too (:func:`of_version`); asked at most
+        once, and only when a long option is met that the table does not settle.
+    :param own: options that are not sbatch's; they count only where they are spelled whole.
     """
-    reader = _Reader(argv, more)
-    return reader.read()
+    return _Reader(argv, more, own or {}).read()
+
+
+def without_options(argv: Sequence[str], names: Collection[str]) -> tuple[str, ...]:
+    """The options of ``argv`` that are not in ``names``, in their order, as they were written.
+
+    A bundle of short options with one of them in it (``-HQ``) is written out.
+    """
+    parsed = parse(argv)
+    kept: list[str] = []
+    done = -1
+    for option in parsed.options:
+        if option.first <= done:
+            continue
+        bundle = [other for other in parsed.options if other.first == option.first]
+        done = max(other.last for other in bundle)
+        if not any(SAME.get(other.name, other.name) in names for other in bundle):
+            kept += argv[option.first : done + 1]
+            continue
+        for other in bundle:
+            if SAME.get(other.name, other.name) not in names:
+                kept.append(f"--{other.name}" if other.value is None else f"--{other.name}={other.value}")
+    return tuple(kept)
 
 
 class _Reader:
     """The walk of :func:`parse`."""
 
-    def __init__(self, argv: Sequence[str], more: Callable[[], Mapping[str, Option]] | None) -> None:
+    def __init__(
+        self, argv: Sequence[str], more: Callable[[], Mapping[str, Option]] | None, own: Mapping[str, Option]
+    ) -> None:
         self.argv = argv
         self.more = more
+        self.own = own
         self.known: dict[str, Option] = OPTIONS
         self.words: list[Word] = []
 
@@ -205,6 +234,8 @@ class _Reader:
 
     def _find(self, typed: str) -> Option | None:
         """The option that ``typed`` is, or begins, the way glibc decides."""
+        if typed in self.own:
+            return self.own[typed]
         if typed in self.known:
             return self.known[typed]
         found = [option for name, option in self.known.items() if name.startswith(typed)]

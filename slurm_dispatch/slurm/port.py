@@ -85,6 +85,8 @@ class SbatchCall:
     :param job_environment: the job's environment as NUL-separated ``NAME=value``, handed over by
         ``--export-file`` so that nothing of it is loaded in sbatch; ``None``: sbatch's own goes to the job.
     :param script: what sbatch reads from standard input (empty where the script is a file); never ours.
+    :param script_at: the script is handed over as a file without a name instead, whose path is put into ``argv``
+        there (a script from standard input cannot have arguments).
     :param workdir: where sbatch runs; ``None``: where we are.
     :param limits: soft resource limits that sbatch runs with, as (name of :mod:`resource`, value).
     :param parsable: ``--parsable`` was asked for, so a line that is a number is the answer.
@@ -97,6 +99,7 @@ class SbatchCall:
     deadline_s: float
     job_environment: bytes | None = None
     script: bytes = b""
+    script_at: int | None = None
     workdir: str | None = None
     umask: int | None = None
     limits: tuple[tuple[str, int], ...] = ()
@@ -110,7 +113,8 @@ class QueueJob:
     """One line of the bulk call. Times are Unix seconds, ``None`` where Slurm says ``N/A``.
 
     :param state: the one word of the text output; ``COMPLETING`` hides what it was.
-    :param start_time: changes with every execution; the restart count is not in this call, ask :meth:`SlurmPort.detail`.
+    :param start_time: changes with every execution; the restart count is not in this call, see
+        :meth:`SlurmPort.detail`.
     :param word: the identity word of the comment, if there is one; :attr:`uid` must be checked by who uses it.
     """
 
@@ -209,7 +213,9 @@ class SlurmPort(Protocol):
         """The rows of accounting for each id, duplicates too, oldest first; one call for all."""
         ...
 
-    def accounting_by_word(self, word: Word, uid: int, *, since: int) -> Present[tuple[JobDetail, ...]] | Absent | Unknown:
+    def accounting_by_word(
+        self, word: Word, uid: int, *, since: int
+    ) -> Present[tuple[JobDetail, ...]] | Absent | Unknown:
         """The rows of ``uid`` since then whose comment has ``word``.
 
         Unknown where the site does not store comments in accounting: then nothing can be read from silence.

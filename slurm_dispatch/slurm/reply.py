@@ -9,9 +9,12 @@ from __future__ import annotations
 
 import os
 import re
+from typing import TYPE_CHECKING
 
 from slurm_dispatch.slurm.port import Accepted, Ambiguous, Rejected, SubmitAnswer
-from slurm_dispatch.slurm.run import Finished
+
+if TYPE_CHECKING:
+    from slurm_dispatch.slurm.run import Finished
 
 _SENTENCE = re.compile(rb"Submitted batch job ([0-9]{1,10})(?: on cluster ([^\s;]{1,256}))?\r?\Z")
 _PARSABLE = re.compile(rb"([0-9]{1,10})(?:;([^\s;]{1,256}))?\r?\Z")

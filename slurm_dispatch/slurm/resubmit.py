@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from slurm_dispatch.slurm.directives import sbatch_options, without
 from slurm_dispatch.slurm.limits import NAMES, PREFIX, as_resource, propagated
-from slurm_dispatch.slurm.options import SAME, parse
+from slurm_dispatch.slurm.options import parse, without_options
 from slurm_dispatch.slurm.port import SbatchCall
 
 if TYPE_CHECKING:
@@ -60,26 +60,23 @@ def resubmission(
     added = [_merged(change, recorded.last("exclude") or given.last("exclude")) for change in changes]
     if any(change.startswith("--exclude=") for change in changes):
         gone.add("nodelist")  # the two together ask for nodes that are not to be had
-    kept = _without(spec.argv, gone)
+    kept = without_options(spec.argv, gone)
     variables = _variables(environment)
     asked = recorded.last("propagate") or given.last("propagate")
     marks = propagated(config or {}, (asked.value or "") if asked is not None else None)
     export = recorded.last("export") or given.last("export")
     own, handed = _split_environment(variables, export.value if export is not None else None, marks)
     repeated = script if spec.wrap else without(script, gone)
-    stdin = b""
-    where: tuple[str, ...] = ()
-    if not spec.wrap:
-        if repeated != script and not spec.script_args:
-            stdin = repeated
-        else:
-            where = (script_path, *spec.script_args)
+    options = (*kept, *added, f"--comment={comment_with(spec.comment, word)}")
+    changed = repeated != script
+    where = () if spec.wrap else spec.script_args if changed else (script_path, *spec.script_args)
     return SbatchCall(
-        argv=(*kept, *added, f"--comment={comment_with(spec.comment, word)}", *where),
+        argv=(*options, *where),
         environment={**own, **{name: site_environment[name] for name in _SITE if name in site_environment}},
         deadline_s=deadline_s,
         job_environment=handed,
-        script=stdin,
+        script=repeated if changed else b"",
+        script_at=len(options) if changed else None,
         workdir=spec.workdir,
         umask=spec.umask,
         limits=as_resource(variables) if handed is None else (),
@@ -92,25 +89,6 @@ def _merged(change: str, user: object) -> str:
     if change.startswith("--exclude=") and value:
         return f"--exclude={value},{change.removeprefix('--exclude=')}"
     return change
-
-
-def _without(argv: Sequence[str], names: set[str]) -> tuple[str, ...]:
-    """The options without those of ``names``; a bundle of short ones (``-HQ``) is written out."""
-    parsed = parse(argv)
-    kept: list[str] = []
-    done = -1
-    for option in parsed.options:
-        same = [other for other in parsed.options if other.first == option.first]
-        if option.first <= done:
-            continue
-        done = option.last if len(same) == 1 else max(other.last for other in same)
-        if not any(SAME.get(other.name, other.name) in names for other in same):
-            kept += argv[option.first : done + 1]
-            continue
-        for other in same:
-            if SAME.get(other.name, other.name) not in names:
-                kept.append(f"--{other.name}" if other.value is None else f"--{other.name}={other.value}")
-    return tuple(kept)
 
 
 def _variables(environment: bytes) -> dict[str, str]:

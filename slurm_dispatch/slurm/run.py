@@ -119,11 +119,10 @@ def _start(argv: Sequence[str], setting: Setting, deadline_s: float) -> subproce
         prctl(_SET_PDEATHSIG, signal.SIGKILL)
         if os.getppid() != parent:
             os._exit(127)
-        for kind, soft in limits:
+        for kind, wanted in limits:
             hard = resource.getrlimit(kind)[1]
-            if hard != resource.RLIM_INFINITY and (soft == resource.RLIM_INFINITY or soft > hard):
-                soft = hard
-            resource.setrlimit(kind, (soft, hard))
+            too_much = hard != resource.RLIM_INFINITY and (wanted == resource.RLIM_INFINITY or wanted > hard)
+            resource.setrlimit(kind, (hard if too_much else wanted, hard))
         signal.alarm(alarm_s)
 
     stdin = os.memfd_create("stdin", os.MFD_CLOEXEC)
@@ -132,7 +131,7 @@ def _start(argv: Sequence[str], setting: Setting, deadline_s: float) -> subproce
         while view:
             view = view[os.write(stdin, view) :]
         os.lseek(stdin, 0, os.SEEK_SET)
-        return subprocess.Popen(  # noqa: PLW1509 - this program has one thread
+        return subprocess.Popen(
             [program, *argv[1:]],
             stdin=stdin,
             stdout=subprocess.PIPE,
@@ -142,7 +141,7 @@ def _start(argv: Sequence[str], setting: Setting, deadline_s: float) -> subproce
             umask=-1 if setting.umask is None else setting.umask,
             pass_fds=tuple(setting.files),
             start_new_session=True,
-            preexec_fn=in_child,
+            preexec_fn=in_child,  # noqa: PLW1509 - the programs that call this have one thread
         )
     finally:
         os.close(stdin)
