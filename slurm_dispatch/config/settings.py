@@ -1,7 +1,7 @@
 """The table of settings: name, kind, default, bounds, unit, and what each is for.
 
-The loader, its errors, the sample ``site/dispatch.toml`` and the reference in ``docs/states.md``'s neighbour
-``docs/settings.md`` all come from this table; tests hold the files to it.
+The loader, its errors, the sample ``site/dispatch.toml`` and the reference ``docs/settings.md`` all come
+from this table (``tools/doc_tables.py``); a test holds the files to it.
 """
 
 from __future__ import annotations
@@ -33,6 +33,11 @@ class Setting:
     greatest: float = 0
     example: str = ""
 
+    @property
+    def bounds(self) -> str:
+        """The bounds of a number in words, or nothing."""
+        return f"{self.least:g} to {self.greatest:g}" if self.greatest else ""
+
 
 SETTINGS: tuple[Setting, ...] = (
     Setting(
@@ -56,7 +61,7 @@ SETTINGS: tuple[Setting, ...] = (
         "submit_timeout_s",
         "seconds",
         150,
-        "When a call of sbatch is ended. Slurm's own commands try for up to a minute and a half when slurmctld is away.",
+        "When a call of sbatch is ended. Slurm's commands try for a minute and a half when slurmctld is away.",
         5,
         3600,
     ),
@@ -69,11 +74,17 @@ SETTINGS: tuple[Setting, ...] = (
         1,
         3600,
     ),
-    Setting("query_timeout_s", "seconds", 60, "When a question to Slurm (squeue, scontrol, sacct) is given up.", 1, 3600),
-    Setting("owner_timeout_s", "seconds", 20, "How long work on one user's record may take before it is put off.", 1, 3600),
-    Setting("tick_interval_s", "seconds", 30, "How often dispatch tick --loop looks even if nothing wakes it.", 1, 3600),
+    Setting(
+        "query_timeout_s", "seconds", 60, "When a question to Slurm (squeue, scontrol, sacct) is given up.", 1, 3600
+    ),
+    Setting(
+        "owner_timeout_s", "seconds", 20, "How long work on one user's record may take before it is put off.", 1, 3600
+    ),
+    Setting(
+        "tick_interval_s", "seconds", 30, "How often dispatch tick --loop looks even if nothing wakes it.", 1, 3600
+    ),
     Setting("max_submissions", "int", 100, "The most submissions that a job may have.", 1, SUBMISSION_MAX),
-    Setting("launch_failures", "int", 5, "Submissions in a row that never start their script before a job is stopped.", 1, 100),
+    Setting("launch_failures", "int", 5, "Submissions in a row that may fail to start their script.", 1, 100),
     Setting("accounting", "bool", None, "Whether sacct has this cluster's jobs. Not given: asked of Slurm."),
     Setting(
         "rules",
@@ -87,13 +98,12 @@ SETTINGS: tuple[Setting, ...] = (
 
 def sample() -> str:
     """The sample ``dispatch.toml``: every setting with its text; those with a default are commented out."""
-    lines = ["# The settings of slurm-dispatch: /etc/slurm-dispatch/dispatch.toml.", "# Made from the table of settings."]
+    lines = ["# The settings of slurm-dispatch, for /etc/slurm-dispatch/dispatch.toml."]
     for setting in SETTINGS:
         lines.append("")
         lines += [f"# {line}" for line in _wrap(setting.text)]
-        bounds = f" {setting.least:g} to {setting.greatest:g}." if setting.greatest else ""
-        if bounds:
-            lines.append(f"#{bounds}")
+        if setting.bounds:
+            lines.append(f"# {setting.bounds}.")
         if setting.default is REQUIRED:
             lines.append(f'{setting.name} = "{setting.example}"')
         elif setting.default is None:

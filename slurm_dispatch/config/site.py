@@ -66,7 +66,7 @@ def load_site(path: str | None = None) -> Site:
         data = read_regular(os.path.realpath(chosen), SIZE_MAX)
     except AbsentError as error:
         raise ConfigurationError(
-            f"there is no {show(chosen)}", hint=f"the site writes one, or {VARIABLE} names one; it needs at least: state"
+            f"there is no {show(chosen)}", hint=f"the site writes one, or {VARIABLE} names one"
         ) from error
     except StoreError as error:
         raise ConfigurationError(str(error)) from error

@@ -295,4 +295,16 @@ ANY_TIME: dict[str, str] = {
 }
 """Kinds of facts that may come in any phase, after the end too, and do not move the job."""
 
+PHASE_TEXTS: dict[Phase, str] = {
+    Phase.NEW: "the record is there, sbatch was not called yet",
+    Phase.SUBMITTING: "sbatch was called, or is about to be, and its answer is not recorded yet",
+    Phase.QUEUED: "Slurm has the current object, and no execution of it runs",
+    Phase.RUNNING: "an execution of the current object runs",
+    Phase.ENDED: "the submission is over, and what follows is not decided yet",
+    Phase.WAITING: "the next submission is decided and not made yet",
+    Phase.STOPPING: "the end is decided and not recorded yet",
+    Phase.CLOSED: "it is over for good",
+}
+"""What each phase means, for a person."""
+
 NEXT: dict[tuple[Phase, Event], Phase] = {(move.before, move.event): move.after for move in LAW}
