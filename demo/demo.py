@@ -82,7 +82,7 @@ class Story:
             broken.append(f"the record was closed as {closed['why']}: {closed['reason']}")
         return broken
 
-    def cancel(self, old: Execution) -> None:
+    def cancel(self, _: Execution) -> None:
         self.cluster.run("ctl", ["scancel", str(self.job.slurm_id())])
 
     def cut(self, old: Execution) -> None:

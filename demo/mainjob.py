@@ -154,7 +154,8 @@ class MainJob:
             if before is None or after is None or not known.published_by(new.epoch):
                 return False
             beside = before.wrote_after(after.of("step")[0]["at"])
-            return sum(line["what"] == "saved" for line in beside) >= saves
+            count = sum(line["what"] == "saved" for line in beside)
+            return count >= saves
 
         self.wait(f"epoch {old.epoch} to save beside epoch {new.epoch}", seen)
 

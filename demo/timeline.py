@@ -41,7 +41,8 @@ def of_execution(account: Account, number: int, execution: Execution, replaced: 
     """The rows of one execution; ``replaced`` is when its replacement began to train."""
     name = f"{number} (epoch {execution.epoch})"
     start = execution.start
-    source = f"from step {start['step']} of epoch {execution.resumed[0]}" if execution.resumed else "from nothing"
+    resumed = execution.resumed
+    source = f"from step {resumed[1]} of epoch {resumed[0]}" if resumed else "from nothing"
     ranks = f", {len(execution.ranks)} ranks" if len(execution.ranks) > 1 else ""
     rows = [(start["at"], name, f"begins on {execution.host}{ranks}, {source}")]
     told = execution.of("signal")
@@ -55,7 +56,8 @@ def of_execution(account: Account, number: int, execution: Execution, replaced: 
         rows.append((saved[-1]["at"], name, f"has done steps {start['step'] + 1} to {saved[-1]['step']}"))
     if published:
         last = published[-1]
-        rows.append((last.at, name, f"has published {len(published)} saves, the last of step {last.publication.step}"))
+        text = f"has published {len(published)} saves, the last of step {last.publication.step}"
+        rows.append((last.at, name, text))
     if replaced is not None:
         beside = execution.wrote_after(replaced)
         saves = [line for line in beside if line["what"] == "saved"]
@@ -79,6 +81,6 @@ def made_of(account: Account, state: Any) -> list[str]:
     for (epoch, first), end in zip(firsts, ends, strict=True):
         lines.append(f"  steps {first + 1:>5} to {end:>5} of execution {numbers.get(epoch, '?')} (epoch {epoch})")
     loss = float.fromhex(state["log_history"][-1])
-    lines.append(f"and has, bit for bit, the {len(state['log_history'])} losses that these steps have without a fault")
+    lines.append(f"and has, bit for bit, the {state['global_step']} losses that these steps have without a fault")
     lines.append(f"(the last one: {loss:.4f} nats a character).")
     return lines
