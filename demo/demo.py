@@ -13,10 +13,9 @@ import sys
 import time
 from typing import TYPE_CHECKING
 
-from docker.rig import Cluster, ClusterError
-
 from demo import promises, timeline
 from demo.mainjob import MainJob
+from docker.rig import Cluster, ClusterError
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -7,10 +7,9 @@ import secrets
 import shlex
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from docker.rig import STATE, ClusterError
-
 from demo import promises
 from demo.witness import Account, Execution, account
+from docker.rig import STATE, ClusterError
 from slurm_dispatch.model.identity import find_word
 
 if TYPE_CHECKING:
@@ -154,7 +153,7 @@ class MainJob:
             if before is None or after is None or not known.published_by(new.epoch):
                 return False
             beside = before.wrote_after(after.of("step")[0]["at"])
-            count = sum(line["what"] == "saved" for line in beside)
+            count: int = sum(line["what"] == "saved" for line in beside)
             return count >= saves
 
         self.wait(f"epoch {old.epoch} to save beside epoch {new.epoch}", seen)

@@ -17,9 +17,8 @@ from demo import promises
 from demo.mainjob import MainJob
 
 if TYPE_CHECKING:
-    from docker.rig import Cluster
-
     from demo.witness import Execution
+    from docker.rig import Cluster
 
 pytestmark = pytest.mark.cluster
 NODE_FAIL_S = 240.0
