@@ -117,7 +117,7 @@ def _in_notes(state: State, submission: Submission, view: View) -> Found | Absen
             return Found(note.cluster, note.slurm_job_id)
     if view.notes is None:
         return Unknown("the notes are the site's, and a tick reads them")
-    return Absent() if view.complete else Unknown("there are more notes than one tick reads")
+    return Absent() if view.has_all_notes_of(word.job) else Unknown("there are notes that could not be read")
 
 
 def _in_queue(view: View, ids: Sequence[int], cluster: str) -> Found | Absent | Unknown:

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 from slurm_dispatch.controller import owner
 from slurm_dispatch.controller.children import Children, Ended
 from slurm_dispatch.controller.job import SOON_S, Means, Report
-from slurm_dispatch.controller.view import Folder, View, notes_by_key, pack_folder, unpack_folder
+from slurm_dispatch.controller.view import Folder, View, key_in, notes_by_key, pack_folder, unpack_folder
 from slurm_dispatch.errors import ConfigurationError, DispatchError, NotAllowedError
 from slurm_dispatch.model.identity import parse_word
 from slurm_dispatch.slurm.port import SlurmPort, Unknown
@@ -223,9 +223,8 @@ class Controller:
         queue = self._port.queue()
         if isinstance(queue, Unknown):
             self._trouble("", f"Slurm does not tell its queue: {queue.why}")
-        return View(
-            at, settings.host, cluster, queue, accounting, by_key, not folder.more and not folder.bad, memory.config
-        )
+        bad = frozenset(key_in(name) for name, _ in folder.bad)
+        return View(at, settings.host, cluster, queue, accounting, by_key, not folder.more, memory.config, bad)
 
     # The owners.
 

@@ -82,7 +82,8 @@ class View:
     :param cluster: the cluster that the queue is of; empty: not known, then every object is taken for its own.
     :param accounting: false where the site has none, ``None`` where that is not known.
     :param notes: by key; ``None`` where the caller may not read them.
-    :param complete: no note was left unread.
+    :param complete: no note was left unread, but those of ``bad``.
+    :param bad: keys of jobs that have a note that could not be read.
     :param config: Slurm's configuration, or ``None`` where it was not told.
     """
 
@@ -94,6 +95,7 @@ class View:
     notes: Mapping[str, Sequence[Note]] | None
     complete: bool
     config: Mapping[str, str] | None = None
+    bad: frozenset[str] = frozenset()
     _by_id: dict[int, QueueJob] = field(default_factory=dict)
     _by_key: dict[str, list[QueueJob]] = field(default_factory=dict)
 
@@ -112,9 +114,19 @@ class View:
         """The object of this id in the queue."""
         return self._by_id.get(slurm_job_id)
 
+    def has_all_notes_of(self, key: str) -> bool:
+        """No note of this job was left unread, so that one that is not there says something."""
+        return self.notes is not None and self.complete and key not in self.bad
+
     def notes_of(self, key: str) -> Sequence[Note]:
         """The notes of this job; empty where they cannot be read."""
         return () if self.notes is None else self.notes.get(key, ())
+
+
+def key_in(name: str) -> str:
+    """The key in the name of a note, also of one that does not parse; empty if there is none."""
+    parts = name.split(".")
+    return parts[1] if len(parts) > 1 else ""
 
 
 def notes_by_key(notes: Iterable[Note]) -> dict[str, list[Note]]:
@@ -169,4 +181,4 @@ class Details:
         return self._port.accounting_by_word(word, uid, since=int(since))
 
 
-__all__ = ["Details", "Folder", "View", "notes_by_key", "pack_folder", "unpack_folder"]
+__all__ = ["Details", "Folder", "View", "key_in", "notes_by_key", "pack_folder", "unpack_folder"]

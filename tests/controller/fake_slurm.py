@@ -236,7 +236,9 @@ class FakeSlurm:
 
     def _rows(self, number: int) -> list[dict[str, Any]]:
         body = self._get(f"jobs/{number}.json", None)
-        return [] if body is None else [*body.get("rows", []), body]
+        if body is None:
+            return []
+        return [*body.get("rows", []), *([body] if body.get("accounting_live", True) else [])]
 
     def _job(self, number: int) -> dict[str, Any]:
         body: dict[str, Any] | None = self._get(f"jobs/{number}.json", None)
