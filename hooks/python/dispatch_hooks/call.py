@@ -49,10 +49,19 @@ class Call:
         """The job's user id as Slurm says it; 0 in the Epilog of a job that the controller has forgotten."""
         return self.number(b"SLURM_JOB_UID", 2**32 - 2)
 
+    def count(self):
+        """The restart count of the execution that a starting hook (Prolog, PrologSlurmctld) is called for.
+
+        :raises ValueError: what Slurm gave is no count; nothing given is 0.
+        """
+        if self.restart is None and self.raw(b"SLURM_JOB_RESTART_COUNT"):
+            raise ValueError("the restart count is not a number of 0 to %d" % identity.RESTART_MAX)
+        return self.restart or 0
+
     def attempt(self):
-        """The attempt of the execution that a starting hook (Prolog, PrologSlurmctld) is called for."""
+        """The attempt of the execution that a starting hook is called for."""
         start = None if self.leader else self.start_time
-        return identity.attempt_of(self.cluster, self.leader or self.job_id, self.word, self.restart or 0, start)
+        return identity.attempt_of(self.cluster, self.leader or self.job_id, self.word, self.count(), start)
 
     def file_name(self):
         """The execution file's name: ``<job id, the leader's>.<start time or 0>``."""

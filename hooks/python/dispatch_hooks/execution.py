@@ -14,7 +14,7 @@ def render(call):
 
     :raises ValueError: Slurm did not say enough, or said something out of bounds.
     """
-    restart = call.restart or 0
+    restart = call.count()
     nodes = "".join(c if " " <= c <= "~" else "?" for c in call.nodes())
     lines = [
         "DISPATCH_EXECUTION=" + VERSION,

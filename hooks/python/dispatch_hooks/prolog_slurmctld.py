@@ -48,7 +48,7 @@ def gate(call, site):
 
     :raises OSError: there is no start note, and nothing speaks against the start.
     """
-    word, restart = call.word, call.restart or 0
+    word, restart = call.word, call.count()
     if _stands(os.path.join(site.notes, "refuse." + word.name)):
         return "refuse"
     name = "start.%s.%d.%d" % (word.name, call.job_id, restart)
@@ -77,7 +77,7 @@ def started_at(content, call):
         "generation": call.word.generation,
         "submission": call.word.submission,
         "slurm_job_id": call.job_id,
-        "restart": call.restart or 0,
+        "restart": call.count(),
     }
     for name, value in mine.items():
         if fields.get(name) != value:
@@ -90,7 +90,7 @@ def started_at(content, call):
 
 def start_fields(call, at):
     """The start note's fields."""
-    restart = call.restart or 0
+    restart = call.count()
     array, task = call.number(b"SLURM_ARRAY_JOB_ID", 2**32 - 1), call.number(b"SLURM_ARRAY_TASK_ID", 2**32 - 1)
     return notes.opening(call.word, call.cluster, call.job_id, at) + [
         ("restart", restart),
@@ -111,7 +111,7 @@ def start_fields(call, at):
 def note_refusal(call, site, why):
     """Leave the note that says why."""
     at, _ = notes.now()
-    restart = call.restart or 0
+    restart = call.count()
     name = "refused.%s.%d.%d.%d" % (call.word.name, call.job_id, restart, call.start_time or 0)
     fields = [("restart", restart), ("start_time", call.start_time), ("why", why)]
     notes.leave(site, name, notes.opening(call.word, call.cluster, call.job_id, at) + fields)
