@@ -7,6 +7,7 @@ python tools/doc_tables.py --check   say which are not what the code says, and e
 from __future__ import annotations
 
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 
 TOP = Path(__file__).resolve().parent.parent
@@ -18,7 +19,7 @@ from slurm_dispatch.records.state import ANY_TIME, LAW, PHASE_TEXTS, Phase  # no
 from slurm_dispatch.rules.plan import MEANING, plan  # noqa: E402
 
 
-def table(head: tuple[str, ...], rows: list[tuple[str, ...]]) -> str:
+def table(head: tuple[str, ...], rows: Sequence[tuple[str, ...]]) -> str:
     """A Markdown table."""
     lines = [head, tuple("---" for _ in head), *rows]
     return "\n".join("| " + " | ".join(cell.replace("|", "\\|") for cell in line) + " |" for line in lines)
@@ -41,7 +42,7 @@ def states() -> str:
             "",
             "This page is made from the code by `tools/doc_tables.py`.",
             "",
-            "The state of a job is what its facts make. `dispatch show JOB` shows it, `dispatch show JOB --facts` the facts.",
+            "The state of a job is what its facts make. `dispatch show JOB` shows it, and with `--facts` the facts.",
             "",
             table(("state", "means"), [(phase.value, PHASE_TEXTS[phase]) for phase in Phase]),
             "",
@@ -67,8 +68,8 @@ def states() -> str:
             "",
             "A budget is how often a cause may bring the job back without durable progress in between: a publication",
             "of the current execution with a step greater than the one that it resumed from and than its own earlier",
-            "ones gives every budget back. A launch that failed uses no budget; five in a row stop the job. Every job",
-            "has a cap on its submissions, 100 unless told otherwise.",
+            "ones gives every budget back. A launch that failed uses no budget; five in a row stop the job. Every",
+            "job has a cap on its submissions, 100 unless told otherwise.",
             "",
             "## The fields of each fact",
             "",
@@ -99,8 +100,8 @@ def settings() -> str:
             "",
             "This page is made from the code by `tools/doc_tables.py`, and so is the sample `site/dispatch.toml`.",
             "",
-            "The settings are in `/etc/slurm-dispatch/dispatch.toml`, or in the file that `DISPATCH_CONFIG` names (for",
-            "root only if it is root's alone). Everything that is wrong in it is said at once, with exit code 78.",
+            "The settings are in `/etc/slurm-dispatch/dispatch.toml`, or in the file that `DISPATCH_CONFIG` names",
+            "(for root only if it is root's alone). Everything that is wrong in it is said at once, with exit code 78.",
             "",
             table(("setting", "kind", "default", "bounds", "what it is for"), rows),
             "",

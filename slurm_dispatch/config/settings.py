@@ -113,7 +113,7 @@ def sample() -> str:
     return "\n".join(lines) + "\n"
 
 
-_UNSET = {"text": '""', "path": '"/usr/bin"', "seconds": "10", "bool": "true", "int": "1"}
+_UNSET = {"text": '"alpha"', "path": '"/usr/bin"', "seconds": "10", "bool": "true", "int": "1"}
 
 
 def toml(value: Any) -> str:
