@@ -293,7 +293,7 @@ class Cluster:
         when its name stands in the file. Returns that name; the job is left, to be cancelled by the caller.
         """
         marker = f"saved-{secrets.token_hex(6)}"
-        self.run("ctl", ["sbatch", "--hold", "--job-name", marker, "--wrap", ":"], cwd="/tmp")
+        self.run("ctl", ["sbatch", "--hold", "--job-name", marker, "--wrap", "true"], cwd="/tmp")
         saved = ["grep", "-q", marker, "/var/spool/slurmctld/job_state"]
         what = "slurmctld to save its state"
         self.wait_until(lambda: self.run("ctl", saved, check=False).status == 0, PATIENCE_S, what)

@@ -26,6 +26,8 @@ if TYPE_CHECKING:
 
 ANSWER_MAX = 80 << 20
 """Bytes that a child may answer: the most notes that one tick reads, at 700 bytes each."""
+KILL_WAIT_S = 5.0
+"""A process that SIGKILL does not end in this time is stuck in the kernel (a dead file server)."""
 SIDE_BY_SIDE = 8
 """How many children work at once: the work is waiting for Slurm and the filesystem, not computing."""
 _SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
@@ -111,10 +113,6 @@ class Children:
         self._waiting.clear()
         for child in list(self._running.values()):
             self._close(child)
-        until = time.monotonic() + 1.0
-        while self._dead and time.monotonic() < until:
-            self._reap()
-            time.sleep(0.01)
 
     def _fill(self) -> None:
         self._reap()
@@ -171,7 +169,12 @@ class Children:
             except (ProcessLookupError, PermissionError):
                 pass  # no group yet (the child has not come that far), or over
         self._dead[child.name] = child.pid
-        self._reap()
+        # It is dead within a moment, and its name free for the next pass, unless the kernel holds it.
+        until = time.monotonic() + KILL_WAIT_S
+        while child.name in self._dead and time.monotonic() < until:
+            self._reap()
+            if child.name in self._dead:
+                time.sleep(0.001)
 
     def _reap(self) -> None:
         for name, pid in list(self._dead.items()):

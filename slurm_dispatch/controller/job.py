@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from slurm_dispatch.controller import settle
 from slurm_dispatch.controller.ends import look
+from slurm_dispatch.errors import one_line
 from slurm_dispatch.records.actions import Action, AppendFact, Cancel, LookUp, Nothing, Submit
 from slurm_dispatch.records.decide import Policy, decide
 from slurm_dispatch.records.fold import fold
@@ -21,7 +22,7 @@ from slurm_dispatch.records.state import Phase, Settled, State
 from slurm_dispatch.slurm.port import Accepted, Ambiguous, Rejected, SlurmPort
 from slurm_dispatch.slurm.resubmit import resubmission
 from slurm_dispatch.state.jobs import SCRIPT, Record
-from slurm_dispatch.submit.run import Intent, submit_once
+from slurm_dispatch.submit.run import MESSAGE_MAX, Intent, submit_once, wait_s
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -31,8 +32,6 @@ if TYPE_CHECKING:
 
 ROUNDS_MAX = 64
 """Steps of one job in one pass: a whole replacement takes about ten, and the next pass goes on."""
-MESSAGE_TIMEOUT_S_MAX = 100.0
-"""Assumed where nobody tells MessageTimeout; Slurm itself warns of more."""
 SOON_S = (0.2, 0.5, 1.0, 2.0, 5.0)
 """When to ask again about an object that is ending, by how often it was asked."""
 
@@ -201,23 +200,45 @@ class Job:
             call,
             seq=seq,
             by=self._means.by,
+            cluster=state.spec.cluster,
             settle_after_s=self._settle_after(),
         )
         if isinstance(answer, Accepted):
             self._line(f"submission {action.submission} is Slurm job {answer.slurm_job_id}")
+            self._write_answer(
+                action.submission,
+                "submitted",
+                {
+                    "cluster": answer.cluster or state.spec.cluster,
+                    "slurm_job_id": answer.slurm_job_id,
+                    "how": "answer",
+                },
+            )
         elif isinstance(answer, Rejected):
             self._line(f"submission {action.submission} was rejected: {answer.message}")
+            message = one_line(answer.message)[:MESSAGE_MAX]
+            self._write_answer(action.submission, "rejected", {"status": answer.status, "message": message})
         elif isinstance(answer, Ambiguous):
             self._line(f"submission {action.submission} is not known to have reached Slurm: {answer.why}")
         return True
+
+    def _write_answer(self, submission: int, kind: str, body: Mapping[str, Any]) -> None:
+        """Write what sbatch said, if it is not there: another tick or the helper can have taken the next number."""
+        for _ in range(ROUNDS_MAX):
+            state = fold(self._record.read())
+            current = state.current
+            if current is None or current.number != submission or current.settled is not Settled.OPEN:
+                return
+            if self._record.append(state.seq + 1, kind, self._means.by, {"submission": submission, **body}):
+                return
 
     def _settle_after(self) -> float:
         """How long somebody else must watch an intent before he settles it (P6)."""
         found = self._means.message_timeout_s
         if found is None:
             text = (self._view.config or {}).get("MessageTimeout", "").split(" ")[0]
-            found = float(text) if text.isdigit() else MESSAGE_TIMEOUT_S_MAX
-        return self._means.submit_timeout_s + 2 * found
+            found = float(text) if text.isdigit() else None
+        return wait_s(self._means.submit_timeout_s, found)
 
     def _finish(self, state: State, facts: Sequence[Fact]) -> None:
         """Nothing more to do: which notes have become facts, and which submissions must never start."""

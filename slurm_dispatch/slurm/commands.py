@@ -27,12 +27,13 @@ from slurm_dispatch.slurm.port import (
     JobDetail,
     Present,
     Queue,
+    Rejected,
     SbatchCall,
     SubmitAnswer,
     Unknown,
 )
 from slurm_dispatch.slurm.reply import JOB_ID_MAX, find_id, read_reply
-from slurm_dispatch.slurm.run import Finished, Setting, run
+from slurm_dispatch.slurm.run import Finished, Setting, find, run
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -111,7 +112,11 @@ class SlurmCommands:
                 limits=call.limits,
                 alarm=not call.waits,
             )
-            finished = run(["sbatch", *argv], setting, deadline_s=call.deadline_s, relay=call.relay, lift=lift)
+            # Found where the site's Slurm is, not along the PATH that goes to the job.
+            program = find("sbatch", self.environment)
+            finished = run([program, *argv], setting, deadline_s=call.deadline_s, relay=call.relay, lift=lift)
+        except FileNotFoundError as error:
+            return Rejected(127, f"cannot run sbatch: {error.strerror}")
         finally:
             for descriptor in files:
                 os.close(descriptor)

@@ -100,6 +100,8 @@ OPTIONS: dict[str, Option] = {option.name: option for option in map(_parse, _TAB
 SHORT: dict[str, Option] = {option.short: option for option in OPTIONS.values() if option.short}
 VARIABLES: dict[str, str] = dict(word.split("=") for word in _VARIABLES.split())
 
+WAIT_FOR_SWITCHES = "SBATCH_WAIT4SWITCH"
+
 # Two spellings of one option.
 SAME: dict[str, str] = {"cluster": "clusters", "tasks-per-node": "ntasks-per-node", "core-spec": "core-spec"}
 
@@ -283,7 +285,13 @@ def from_variables(environment: Mapping[str, str]) -> tuple[tuple[str, str], ...
     """
     found = [(variable, VARIABLES[variable]) for variable in VARIABLES if variable in environment]
     found.sort(key=lambda pair: pair[0].startswith("SBATCH_"))
-    return tuple((name, environment[variable]) for variable, name in found)
+    options = [(name, environment[variable]) for variable, name in found]
+    if WAIT_FOR_SWITCHES in environment:  # the second half of --switches
+        options = [
+            (name, f"{value}@{environment[WAIT_FOR_SWITCHES]}" if name == "switches" and "@" not in value else value)
+            for name, value in options
+        ]
+    return tuple(options)
 
 
 def as_argument(name: str, value: str) -> str | None:

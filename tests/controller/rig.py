@@ -197,7 +197,9 @@ class Rig:
             if now == before:
                 return
             before = now
-        raise AssertionError(f"still moving after {passes} passes: {[report.lines for report in self.reports.values()]}")
+        raise AssertionError(
+            f"still moving after {passes} passes: {[report.lines for report in self.reports.values()]}"
+        )
 
 
 def _dotted(word: Word) -> str:

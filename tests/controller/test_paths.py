@@ -148,6 +148,17 @@ def test_an_operators_cancel_is_an_end_that_a_rule_can_name(rig: Rig) -> None:
     assert len(rig.slurm.ids()) == 2
 
 
+def test_where_nothing_tells_who_cancelled_it_the_rule_does_not_apply(rig: Rig) -> None:
+    """A site without accounting: it could have been its owner, and unknown starts nothing."""
+    rig.slurm.knob(accounting="none")
+    key = rig.job("cancelled:resubmit,budget=5")
+    rig.start(key)
+    rig.slurm.end(rig.object(key), "CANCELLED", "COMPLETING")
+    rig.settle()
+    assert rig.last(key, "closed").body["why"] == "cancelled"
+    assert len(rig.slurm.ids()) == 1
+
+
 def test_who_cancelled_it_is_waited_for(rig: Rig) -> None:
     """Accounting away: nothing happens, and it is asked again within moments."""
     key = rig.job("cancelled:resubmit,budget=5")

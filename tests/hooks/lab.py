@@ -9,9 +9,13 @@ import re
 import shutil
 import subprocess
 import sys
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
 
 TOP = Path(__file__).resolve().parent.parent.parent
 HOOKS = TOP / "hooks"
@@ -138,6 +142,20 @@ def run(argv: list[str], environment: dict[str, str] | dict[bytes, bytes]) -> En
     """Run with exactly this environment."""
     ended = subprocess.run(argv, env=environment, stdin=subprocess.DEVNULL, capture_output=True, timeout=DEADLINE_S)
     return Ended(ended.returncode, ended.stdout, ended.stderr)
+
+
+@contextmanager
+def waiting(environment: dict[str, str], *, user: int | None = None) -> Iterator[subprocess.Popen[bytes]]:
+    """A process of exactly this environment that does nothing until it is ended."""
+    argv = ["/bin/sh", "-c", "echo up; read line"]
+    groups: list[int] | None = None if user is None else []
+    with subprocess.Popen(
+        argv, env=environment, user=user, group=user, extra_groups=groups, stdin=subprocess.PIPE, stdout=subprocess.PIPE
+    ) as process:
+        assert process.stdout is not None
+        assert process.stdout.readline() == b"up\n"
+        yield process
+        process.kill()
 
 
 def exported(output: bytes) -> dict[str, str | None]:

@@ -53,16 +53,29 @@ def gate(call, site):
         return "refuse"
     name = "start.%s.%d.%d" % (word.name, call.job_id, restart)
     at, _ = notes.now()
-    if notes.leave(site, name, start_fields(call, at)):
-        return None
     try:
-        other = started_at(files.read_regular(os.path.join(site.notes, name), notes.NOTE_MAX), call)
+        if notes.leave(site, name, start_fields(call, at)):
+            return None
+    except OSError:
+        # It could not be written (a full disk). One that stands there already is evidence all the same.
+        if _starts_twice(call, site, name):
+            return "double_start"
+        raise
+    return "double_start" if _starts_twice(call, site, name) else None
+
+
+def _starts_twice(call, site, name):
+    """Whether the start note ``name`` is of an earlier start of this very restart count."""
+    path = os.path.join(site.notes, name)
+    if not _stands(path):
+        return False
+    try:
+        other = started_at(files.read_regular(path, notes.NOTE_MAX), call)
     except (OSError, ValueError) as error:
         child.say("prolog-slurmctld", "start note %s is no evidence: %s" % (name, files.reason(error)))
-        return None
-    if other is not None and call.start_time is not None and other != call.start_time:
-        return "double_start"
-    return None  # this hook ran twice for one execution
+        return False
+    # The same start time: this hook ran twice for one execution. None: Slurm 22.05 does not tell.
+    return other is not None and call.start_time is not None and other != call.start_time
 
 
 def started_at(content, call):
