@@ -9,6 +9,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from pathlib import Path
 
 from slurm_dispatch.model.publication import Publication
@@ -26,6 +27,18 @@ def until(condition: Callable[[], object], what: str) -> None:
     while not condition():
         assert time.monotonic() < ends_at, f"{what} did not come in {DEADLINE_S:g} s"
         time.sleep(0.01)
+
+
+def session(leader: int) -> list[int]:
+    """The processes of a session."""
+    found = []
+    for name in os.listdir("/proc"):
+        if name.isdigit():
+            with suppress(OSError):
+                fields = Path(f"/proc/{name}/stat").read_bytes().rpartition(b")")[2].split()
+                if int(fields[3]) == leader and fields[0] != b"Z":
+                    found.append(int(name))
+    return found
 
 
 class Helper:
@@ -51,14 +64,17 @@ class Helper:
         """Its exit status; every line of ours has the prefix."""
         try:
             status = self.process.wait(2 * DEADLINE_S)
+            self._reader.join(DEADLINE_S)
         finally:
             self.kill()
         return status
 
     def kill(self) -> None:
-        if self.process.poll() is None:
-            self.process.kill()
-            self.process.wait(DEADLINE_S)
+        """End it and everything that it started: all that is in its session."""
+        for pid in session(self.process.pid):
+            with suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
+        self.process.wait(DEADLINE_S)
         self._reader.join(DEADLINE_S)
         for stream in (self.process.stderr, self.process.stdout):
             if stream is not None:
@@ -96,8 +112,9 @@ class Scene:
 
     def helper(self, *words: str, number: int = 1, environment: Mapping[str, str] | None = None) -> Helper:
         """Start the helper with fast scans."""
+        fast = () if "--interval" in words or "--finish" in words else ("--interval", "0.05")
         process = subprocess.Popen(
-            [sys.executable, "-m", "slurm_dispatch.watch.main", "--interval", "0.05", *words],
+            [sys.executable, "-m", "slurm_dispatch.watch.main", *fast, *words],
             env=self.environment(number) if environment is None else environment,
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
@@ -105,6 +122,7 @@ class Scene:
             cwd=self.folder,
             text=True,
             errors="backslashreplace",
+            start_new_session=True,
         )
         self.helpers.append(Helper(process))
         return self.helpers[-1]
@@ -138,6 +156,4 @@ class Scene:
 
     def close(self) -> None:
         for helper in self.helpers:
-            if helper.process.poll() is None:
-                helper.process.send_signal(signal.SIGKILL)
             helper.kill()

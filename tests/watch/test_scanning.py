@@ -32,10 +32,11 @@ def test_the_helper_s_own_folders_are_no_saves(tmp_path: Path) -> None:
 
 
 def test_deep_patterns(tmp_path: Path) -> None:
-    (tmp_path / "run" / "5" / "state").mkdir(parents=True)
+    (tmp_path / "run" / "5").mkdir(parents=True)
     (tmp_path / "run" / "6").mkdir()
     (tmp_path / "file").touch()
-    assert steps(tmp_path, "*/{step}/state") == [5]
+    assert steps(tmp_path, "r?n/{step}") == [5, 6]
+    assert steps(tmp_path, "x*/{step}") == []
     assert steps(tmp_path, "*/{step}") == [5, 6]
 
 
