@@ -7,8 +7,11 @@ python tools/doc_tables.py --check   say which are not what the code says, and e
 from __future__ import annotations
 
 import sys
-from collections.abc import Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
 
 TOP = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(TOP))
@@ -101,7 +104,7 @@ def settings() -> str:
             "This page is made from the code by `tools/doc_tables.py`, and so is the sample `site/dispatch.toml`.",
             "",
             "The settings are in `/etc/slurm-dispatch/dispatch.toml`, or in the file that `DISPATCH_CONFIG` names",
-            "(for root only if it is root's alone). Everything that is wrong in it is said at once, with exit code 78.",
+            "(for root only if it is root's alone). All that is wrong in it is said at once, with exit code 78.",
             "",
             table(("setting", "kind", "default", "bounds", "what it is for"), rows),
             "",
