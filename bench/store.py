@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import shutil
 import tempfile
@@ -71,13 +72,19 @@ def finding(root: CheckpointRoot, count: int) -> Row:
     os.mkdir(pub)
     save = os.path.join(root.execution(ATTEMPT), "kept", "checkpoint-0")
     os.makedirs(save)
-    open(os.path.join(save, "weights"), "wb").close()
+    with open(os.path.join(save, "weights"), "wb") as file:
+        file.write(b"x")
+    spare = os.path.join(root.path, "spare")
     for number in range(count):
+        if number % 50_000 == 0:  # links to an empty file are made faster than files, and list the same
+            with contextlib.suppress(FileNotFoundError):
+                os.unlink(spare)
+            open(spare, "wb").close()
         path = b"exec/%020d/kept/checkpoint-%d" % (number // 200, number * 50)
         if number == count - 1:
             path = os.fsencode(os.path.relpath(save, root.path))
         name = Publication((number // 200 + 1) * EPOCH, number * 50, path).name
-        os.close(os.open(os.path.join(pub, name), os.O_WRONLY | os.O_CREAT | os.O_EXCL))
+        os.link(spare, os.path.join(pub, name))
 
     def floor() -> str:
         with os.scandir(pub) as entries:
