@@ -435,6 +435,8 @@ def test_notes_become_facts_once() -> None:
 def test_a_note_about_a_number_that_is_not_in_the_record_is_passed_over() -> None:
     life = Life().run(1)
     nothing(ask(life, replace(BLIND, incoming=(("started", start_body(life.spec, 9)),))))
+    wrong = {**start_body(life.spec, 1), "attempt": "b" * 20, "epoch": "7000000"}
+    nothing(ask(life, replace(BLIND, incoming=(("started", wrong),))))
 
 
 def test_a_refused_object_that_waits_again_is_cancelled() -> None:
