@@ -152,7 +152,7 @@ class Controller:
 
     def _read_folder(self, *, full: bool) -> Folder | None:
         state, memory, now = self._settings.state, self._memory, time.time()
-        also = memory.asked.keys() | {key for key, moment in memory.due.items() if moment <= now}
+        also = self._unclear() | {key for key, moment in memory.due.items() if moment <= now}
 
         def read() -> bytes:
             folder = StateFolder(state, slurm_uid=os.geteuid())
@@ -222,18 +222,17 @@ class Controller:
 
     def _view(self, at: float, folder: Folder, by_key: dict[str, list[Note]]) -> View:
         memory, settings = self._memory, self._settings
-        if memory.config is None:
+        queue = self._port.queue()
+        if isinstance(queue, Unknown):
+            self._trouble("", f"Slurm does not tell its queue: {queue.why}")
+        elif memory.config is None:
             config = self._port.config()
             memory.config = None if isinstance(config, Unknown) else config
         accounting, cluster = settings.accounting, settings.cluster
         if memory.config is not None:
-            kind = memory.config.get("AccountingStorageType", "")
             if accounting is None:
-                accounting = "slurmdbd" in kind
+                accounting = "slurmdbd" in memory.config.get("AccountingStorageType", "")
             cluster = cluster or memory.config.get("ClusterName", "")
-        queue = self._port.queue()
-        if isinstance(queue, Unknown):
-            self._trouble("", f"Slurm does not tell its queue: {queue.why}")
         bad = frozenset(key_in(name) for name, _ in folder.bad)
         return View(at, settings.host, cluster, queue, accounting, by_key, not folder.more, memory.config, bad)
 
@@ -250,8 +249,8 @@ class Controller:
         }
         if full:
             return [job for job in jobs if job.key not in memory.closed or job.key in fresh]
-        due = {key for key, moment in memory.due.items() if moment <= now}
-        return [job for job in jobs if job.key in fresh or job.key in memory.asked or job.key in due]
+        due, unclear = {key for key, moment in memory.due.items() if moment <= now}, self._unclear()
+        return [job for job in jobs if job.key in fresh or job.key in unclear or job.key in due]
 
     def _with_strays(self, jobs: list[JobFolder], every: Iterable[JobFolder], view: View) -> list[JobFolder]:
         """The jobs, and those closed ones of which the queue still has something."""
@@ -334,13 +333,15 @@ class Controller:
         remove.extend(report.done_notes)
         refuse.extend(report.refuse)
 
+    def _unclear(self) -> set[str]:
+        """The jobs that are asked about between the full ticks."""
+        return {key for key, count in self._memory.asked.items() if count < len(SOON_S)}
+
     def _again(self) -> float | None:
         """When to come back for jobs that are not clear yet; after the last of :data:`SOON_S` the full ticks do."""
         waits = [SOON_S[count] for count in self._memory.asked.values() if count < len(SOON_S)]
         now = time.time()
         waits += [max(SOON_S[0], moment - now) for moment in self._memory.due.values()]
-        for key in [key for key, count in self._memory.asked.items() if count >= len(SOON_S)]:
-            del self._memory.asked[key]
         return min(waits, default=None)
 
     def _trouble(self, about: str, line: str) -> None:
