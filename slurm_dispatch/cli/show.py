@@ -148,8 +148,9 @@ def _submission_table(state: State) -> str:
         ends = {end.restart: end for end in submission.ends}
         last = submission.ends[-1].outcome.value if submission.ends else None
         head = [str(submission.number), dash(slurm)]
+        settled = None if submission.object is not None else submission.settled.value
         if not submission.executions:
-            rows.append([*head, "-", "-", "-", "-", dash(last or submission.settled.value)])
+            rows.append([*head, "-", "-", "-", "-", dash(last or settled)])
         for execution in submission.executions:
             end = ends.get(execution.epoch.restart)
             outcome = None if end is None else end.outcome.value
