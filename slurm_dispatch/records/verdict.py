@@ -85,6 +85,12 @@ def verdict(
 
     if outcome is Outcome.COMPLETED:
         return stop("completed", "the command ended with 0")
+    if outcome is Outcome.CANCELLED and current.end is not None:
+        by_uid = current.end.evidence.get("by_uid")
+        if by_uid == state.spec.uid:
+            return stop("cancelled", "its owner cancelled it, which is final")
+        if by_uid is None:
+            return stop("cancelled", "nothing tells who cancelled it, and its owner's cancel would be final")
     if rule.action is not Action.RESUBMIT:
         return stop(outcome.value, f"the rule {rule.text} says so")
     if state.spec.shared:

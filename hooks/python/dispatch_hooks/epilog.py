@@ -1,0 +1,152 @@
+"""Epilog (node, root): whether the node is clean of the execution that ran, and the end of its file.
+
+It may run never, several times, late, or beside the next Prolog, and it is called without a start time,
+comment and user for a job that the controller has forgotten. So the execution is the one that Prolog's file
+names, and never the one that the restart count names. It kills nothing.
+"""
+
+import os
+import time
+
+from dispatch_hooks import child, execution, files, flat_json, notes, processes
+
+SCAN_PART = 0.5
+"""The part of the time for work that the scan of the processes may take."""
+NOTE_PART = 0.8
+"""The part of the time for work by which the note is in the site's folder, or goes to the spool."""
+SWEEP_AGE_S = 3600
+
+
+def run(call, site):
+    """Note the node's state for the execution that ended, and remove its file; false always."""
+    if call.job_id is None:
+        return False
+    begin = time.monotonic()
+    try:
+        folder = files.open_own_folder(site.run, 0o755)
+    except (OSError, ValueError) as error:
+        child.say("epilog", "%s: %s" % (site.run, files.reason(error)))
+        return False
+    try:
+        ended, verified = find(call, folder)
+        if ended is None:
+            return False
+        living = others(folder, ended)
+        found = scan(call, ended, living, begin + SCAN_PART * site.work_s)
+        leave(site, begin, *node_note(call, ended, verified, found))
+        # A file that was only guessed may be a newer execution's: it goes if nothing of it runs.
+        if verified or found[0] is True:
+            files.remove(ended.name, folder)
+        sweep(folder)
+    finally:
+        os.close(folder)
+    return False
+
+
+def find(call, folder):
+    """(the execution that ended or ``None``, whether Slurm's start time says so)."""
+    leader = call.leader or call.job_id
+    if call.start_time is not None:
+        found = [call.file_name()]
+    else:
+        found = [name for job, _, name in execution.names(folder) if job == leader]
+    for name in found:
+        try:
+            ended = execution.read(name, folder)
+        except OSError:
+            continue  # Prolog never ran here, or an earlier Epilog has been
+        except ValueError as error:
+            child.say("epilog", "%s: %s" % (name, error))
+            files.remove(name, folder)
+            continue
+        if call.start_time is None and call.restart is not None and ended.restart > call.restart:
+            continue  # the next execution has written it already: no end ever shows a smaller count
+        return ended, call.start_time is not None
+    return None, False
+
+
+def others(folder, ended):
+    """The executions of the same user on this node, other than the one that ended."""
+    living = []
+    for _, _, name in execution.names(folder):
+        if name == ended.name:
+            continue
+        try:
+            other = execution.read(name, folder)
+        except (OSError, ValueError):
+            continue
+        if other.uid == ended.uid:
+            living.append(other)
+    return living
+
+
+def scan(call, ended, living, deadline):
+    """(clean: true, false or ``None`` for unknown; the process ids that are left, at most 32)."""
+    jobs = {call.job_id, call.leader or call.job_id}
+    wanted = processes.Wanted(
+        attempt=ended.attempt,
+        uid=ended.uid,
+        cgroups={b"job_%d" % job for job in jobs} | {call.raw(b"SLURM_JOB_SLUID") or b"-"},
+        living={other.attempt for other in living},
+        again={other.attempt for other in living if int(other.name.partition(".")[0]) in jobs},
+    )
+    answer, done = child.watch(lambda tell: tell(processes.scan(wanted)), deadline)
+    word, _, rest = answer.partition(b" ")
+    if not done or word == b"unknown":
+        return None, []
+    return word == b"clean", [int(pid) for pid in rest.split()]
+
+
+def node_note(call, ended, verified, found):
+    """(name, fields) of the node note."""
+    at, at_ns = notes.now()
+    node = node_name(call)
+    clean, left = found
+    name = "node.%s.%d.%s.%s.%d" % (ended.word.name, call.job_id, ended.attempt, node, at_ns)
+    return name, notes.opening(ended.word, call.cluster, call.job_id, at) + [
+        ("attempt", ended.attempt),
+        ("epoch", ended.epoch),
+        ("node", node),
+        ("boot", processes.boot()),
+        ("clean", clean),
+        ("left", left),
+        ("start_time", ended.start_time or None),
+        ("verified", verified),
+    ]
+
+
+def node_name(call):
+    """The node's name in Slurm, with nothing in it that a file's name cannot carry."""
+    name = call.text(b"SLURMD_NODENAME") or os.uname().nodename.partition(".")[0]
+    return "".join(c if c.isalnum() and c < "\x7f" or c in "-_." else "_" for c in name)[:64] or "_"
+
+
+def leave(site, begin, name, fields):
+    """The note, into the site's folder as SlurmUser, or into the node's own spool."""
+    if site.notes is not None:
+        end = begin + NOTE_PART * site.work_s
+        answer, done = child.watch(lambda tell: notes.leave(site, name, fields), end)
+        if done:
+            return
+    answer, done = child.watch(lambda tell: spool(site, name, fields), begin + site.work_s)
+    if done and site.notes is not None:
+        child.say("epilog", "%s is out of reach: the note is in %s" % (site.notes, site.spool))
+    if not done:
+        child.say("epilog", "no node note, neither in %s nor in %s" % (site.notes, site.spool))
+
+
+def spool(site, name, fields):
+    """Write the note into the spool, which is root's own and local to the node."""
+    os.close(files.open_own_folder(site.spool, 0o700))
+    files.create_whole(site.spool, name, flat_json.render(fields))
+
+
+def sweep(folder):
+    """Remove what killed Prologs left unfinished more than an hour ago."""
+    for name in os.listdir(folder):
+        if name.startswith(files.TEMPORARY_PREFIX):
+            try:
+                if time.time() - os.lstat(name, dir_fd=folder).st_mtime > SWEEP_AGE_S:
+                    files.remove(name, folder)
+            except OSError:
+                continue
