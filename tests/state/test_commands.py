@@ -13,10 +13,10 @@ import pytest
 from slurm_dispatch.cli import status as status_command
 from slurm_dispatch.cli.layout import age, both, table
 from slurm_dispatch.cli.main import main
-from slurm_dispatch.errors import DispatchError, NothingThereError, UsageError
+from slurm_dispatch.errors import DispatchError
 from slurm_dispatch.state import read as reading
 from slurm_dispatch.state.folder import StateFolder, make_state
-from slurm_dispatch.state.read import find_job, own_jobs, read_jobs
+from slurm_dispatch.state.read import own_jobs, read_jobs
 from tests.records.life import KEY, Life, make_spec
 
 ME = os.getuid()
@@ -210,24 +210,14 @@ def test_show_refuses_in_one_line(
     assert err.strip().isprintable()
 
 
-def test_a_job_is_found_by_key_by_any_id_it_had_and_by_name(folder: StateFolder) -> None:
-    store(folder, new_life("first", "same").round(1).run(2).add("stray", submission=1, slurm_job_id=7, cluster="a"))
-    store(
-        folder,
-        new_life(
-            "other",
-            "same",
-        ).add("closed", why="cancelled", reason=""),
-    )
-    store(folder, new_life("4711", "4711name"))
-    for text, key in (("first", "first"), ("101", "first"), ("102", "first"), ("7", "first"), ("4711", "4711")):
-        assert find_job(folder, text, ME).key == key
-    assert find_job(folder, "same", ME).key == "first"  # the only one that is open
-    with pytest.raises(NothingThereError):
-        find_job(folder, "first", ME + 1)
-    store(folder, new_life("third", "same"))
-    with pytest.raises(UsageError, match="names 3 jobs: first, other, third"):
-        find_job(folder, "same", None)
+def test_show_finds_a_job_by_key_by_any_id_it_had_and_by_name(
+    folder: StateFolder, capsys: pytest.CaptureFixture[str]
+) -> None:
+    life = new_life("first", "one").round(1).run(2)
+    store(folder, life.add("stray", submission=1, slurm_job_id=7, cluster="alpha"))
+    store(folder, new_life("other", "two"))
+    for text in ("first", "101", "102", "7", "one"):
+        assert json.loads(run(capsys, "show", text, "--json")[1])["job"] == "first", text
 
 
 def test_times_and_tables() -> None:
