@@ -8,12 +8,15 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable, Mapping
 from contextlib import suppress
 from pathlib import Path
 
-from slurm_dispatch.model.publication import Publication
 from slurm_dispatch.store.root import open_root
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from slurm_dispatch.model.publication import Publication
+    from collections.abc import Callable, Mapping
 
 DEADLINE_S = 60.0
 REPOSITORY = Path(__file__).resolve().parents[2]

@@ -7,13 +7,16 @@ import signal
 import stat
 import sys
 import time
-from pathlib import Path
 
 import pytest
 
 from slurm_dispatch.errors import CannotCreateError, DispatchError, TransientError
 from slurm_dispatch.watch import slurmconf
 from slurm_dispatch.watch.apart import apart, run_command
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from pathlib import Path
 
 
 def script(folder: Path, name: str, text: str) -> None:
