@@ -114,7 +114,7 @@ def test_every_rank_of_two_nodes_gets_the_same(work: Work) -> None:
     first = work.submit(1, "dispatch-watch --interval 1 --done done -- srun -n1 -N1 TRAIN save 10 exit 0")
     assert work.end(first).exit_status == 0, work.output(1)
     names = "$DISPATCH_EPOCH $DISPATCH_ATTEMPT $DISPATCH_DIR $DISPATCH_RESUME $DISPATCH_RESUME_STEP"
-    show = f"sh -c 'echo rank:$SLURM_PROCID: {names}'"
+    show = f"/bin/sh -c 'echo rank:$SLURM_PROCID: {names}'"
     second = work.submit(2, f"dispatch-watch --interval 1 --done done -- srun --export=NONE {show}", "-N2", "-n4")
     assert work.end(second).exit_status == 0, work.output(2)
     lines = re.findall(r"rank:(\d): (.*)", work.output(2))

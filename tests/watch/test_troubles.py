@@ -107,7 +107,12 @@ def test_the_outcome_of_a_run_that_did_not_resume_is_handed_on(scene: Scene) -> 
     helper = scene.train("save 5 wait never", environment=scene.environment(2, SLURM_DISPATCH_RECORD=made.folder))
     assert helper.end() == 80
     last = made.read()[-1]
-    assert (last.kind, last.body["outcome"], last.body["signal"], last.body["step"]) == ("ended", "not_resumed", 15, None)
+    assert (last.kind, last.body["outcome"], last.body["signal"], last.body["step"]) == (
+        "ended",
+        "not_resumed",
+        15,
+        None,
+    )
 
 
 def test_a_record_that_is_away_is_said_once(scene: Scene) -> None:
