@@ -152,7 +152,7 @@ def test_one_of_four_ranks_publishes(work: Work) -> None:
 
 
 def test_scancel_leaves_the_tasks_time_for_a_save(work: Work) -> None:
-    """The tasks hear SIGTERM from Slurm, srun does not from the helper; what they save then is published in KillWait."""
+    """The tasks hear SIGTERM from Slurm, srun none from the helper; what they save then is published."""
     command = WATCH_SRUN + "trap TERM save 10 touch ready wait got-TERM save 20 wait never"
     job = work.submit(1, command)
     work.until_said(1, "published step 10")

@@ -18,13 +18,13 @@ from slurm_dispatch.watch.turn import end_run, this_process
 def main() -> int:
     options = parse(["--done", "done", "--", "x"])
     place = find_place(os.environ, root=None)
-    prepared = prepare(place, start_from=None, copy=False, runner=this_process(os.getpid()))
+    prepared = prepare(place, start_from=None, copy=False, runner=this_process(os.getpid()), pattern=options.pattern)
     assert prepared.run is not None, prepared.other
     from slurm_dispatch.store.root import open_root
 
     root = open_root(place.root)
     publisher = Publisher(
-        root, place, options, resumed_step=prepared.step, again=prepared.run > 1, links=prepared.links
+        root, place, options, resumed_step=prepared.step, known=frozenset(prepared.known), links=prepared.links
     )
     publisher.begin()
     publisher.scan(assume=False)

@@ -79,8 +79,8 @@ def record(folder: Path) -> Record:
     (path / "facts").mkdir(parents=True)
     path.chmod(0o700)
     spec = Spec(
-        JOB, 0, "ada", os.getuid(), os.getgid(), (), "c", "train", "/r", False, (), None, (), "0" * 64, True, "/", 0o22,
-        "", (), 100, None, "login",
+        JOB, 0, "ada", os.getuid(), os.getgid(), (), "c", "train", "/r", False, (), None, (), "0" * 64, True, "/",
+        0o22, "", (), 100, None, "login",
     )  # fmt: skip
     made = Record(str(path))
     assert made.append(1, "spec", "user:ada@login", spec.body())
@@ -115,6 +115,16 @@ def test_the_outcome_of_a_run_that_did_not_resume_is_handed_on(scene: Scene) -> 
     )
 
 
+def test_only_the_process_that_publishes_hands_on(scene: Scene) -> None:
+    made = record(scene.folder)
+    step = {"SLURM_JOB_ID": "42", "SLURM_STEP_ID": "0", "SLURM_STEP_NUM_TASKS": "2", "SLURM_PROCID": "1"}
+    first = scene.train("save 10 exit 0", environment=scene.environment(**(step | {"SLURM_PROCID": "0"})))
+    assert first.end() == 0
+    second = scene.train("exit 0", environment=scene.environment(SLURM_DISPATCH_RECORD=made.folder, **step))
+    assert second.end() == 0
+    assert len(made.read()) == 1
+
+
 def test_a_record_that_is_away_is_said_once(scene: Scene) -> None:
     environment = scene.environment(SLURM_DISPATCH_RECORD=f"/no/such/{JOB}")
     helper = scene.train("save 10 exit 0", environment=environment)
@@ -126,8 +136,8 @@ def test_a_record_that_is_away_is_said_once(scene: Scene) -> None:
 def test_a_closed_record_gets_no_more_facts(tmp_path: Path) -> None:
     made = record(tmp_path)
     made.append(2, "closed", "user:ada@login", {"why": "cancelled", "reason": "enough"})
-    append(made.folder, JOB, "ended", {"attempt": "a", "epoch": "1000000", "status": 0, "signal": None, "outcome": None,
-                                       "step": None})  # fmt: skip
+    body = {"attempt": "a", "epoch": "1000000", "status": 0, "signal": None, "outcome": None, "step": None}
+    append(made.folder, JOB, "ended", body)
     assert len(made.read()) == 2
 
 
