@@ -72,7 +72,9 @@ def _work(place: Place, options: command_line.Options, environment: dict[str, st
     def work() -> bytes:
         if not place.first:
             return follow(place, timeout_s=options.timeout_s).encode()
-        return prepare(place, start_from=start_from, copy=options.copy, runner=runner).encode()
+        return prepare(
+            place, start_from=start_from, copy=options.copy, runner=runner, pattern=options.pattern
+        ).encode()
 
     # A little longer than what waits inside, so that the better message comes first.
     prepared = Prepared.decode(apart(work, options.timeout_s + 5, f"the checkpoint root {place.root}"))

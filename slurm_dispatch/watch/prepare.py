@@ -15,9 +15,11 @@ from slurm_dispatch.errors import AbsentError, StoreError, TransientError, Usage
 from slurm_dispatch.store.choice import Choice, choose, read_choice
 from slurm_dispatch.store.probe import probe
 from slurm_dispatch.store.root import CheckpointRoot, open_root
+from slurm_dispatch.watch.scanning import scan
 from slurm_dispatch.watch.turn import Run, Runner, claim_run, last_run
 
 if TYPE_CHECKING:
+    from slurm_dispatch.watch.pattern import Pattern
     from slurm_dispatch.watch.place import Place
 
 PAUSE_S = 0.2
@@ -34,6 +36,7 @@ class Prepared:
     :ivar run: number of this process's run, ``None`` if it does not publish.
     :ivar links: whether saves can be kept by links.
     :ivar outranked: a newer execution of the job has published already.
+    :ivar known: absolute paths of the saves that an earlier run of this execution left.
     :ivar other: why this process does not publish, for the person, or ``None``.
     """
 
@@ -43,6 +46,7 @@ class Prepared:
     run: int | None
     links: bool = True
     outranked: bool = False
+    known: tuple[str, ...] = ()
     other: str | None = None
 
     def encode(self) -> bytes:
@@ -52,7 +56,8 @@ class Prepared:
     @classmethod
     def decode(cls, text: bytes) -> Prepared:
         """The inverse of :meth:`encode`."""
-        return cls(**json.loads(text))
+        found = json.loads(text)
+        return cls(**found | {"known": tuple(found["known"])})
 
 
 def open_place(place: Place) -> CheckpointRoot:
@@ -79,11 +84,12 @@ def open_place(place: Place) -> CheckpointRoot:
     return root
 
 
-def prepare(place: Place, *, start_from: str | None, copy: bool, runner: Runner) -> Prepared:
+def prepare(place: Place, *, start_from: str | None, copy: bool, runner: Runner, pattern: Pattern) -> Prepared:
     """Everything of the first process of a step, or of the only one.
 
     :param start_from: what ``--start-from`` or ``SLURM_DISPATCH_START_FROM`` said.
     :param runner: the supervisor's process.
+    :param pattern: which names are saves, for :attr:`Prepared.known`.
     :raises DispatchError: nothing must be started; the exit code is the error's.
     """
     start_from = check_start_from(start_from)
@@ -99,7 +105,10 @@ def prepare(place: Place, *, start_from: str | None, copy: bool, runner: Runner)
         choice = choose(root, place.attempt, epoch=place.epoch, start_from=start_from, again=again, copy=copy)
         number = 1 if before is None else before.number + 1
         if claim_run(root, place.attempt, number, runner):
-            return _prepared(root, place, choice, run=number, links=found.links)
+            # Before the command starts: what it saves itself must show that it resumed.
+            left = () if before is None else scan(root.execution(place.attempt), pattern).found
+            known = tuple(one.path for one in left)
+            return _prepared(root, place, choice, run=number, links=found.links, known=known)
     raise StoreError(
         f"{ROUNDS} other helpers began in this execution meanwhile", hint="start one dispatch-watch a step"
     )
@@ -168,7 +177,8 @@ def _prepared(
     *,
     run: int | None = None,
     links: bool = True,
+    known: tuple[str, ...] = (),
     other: str | None = None,
 ) -> Prepared:
     directory = root.execution(place.attempt)
-    return Prepared(directory, choice.resume, choice.step, run, links, choice.outranked, other)
+    return Prepared(directory, choice.resume, choice.step, run, links, choice.outranked, known, other)

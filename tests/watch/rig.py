@@ -8,12 +8,16 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable, Mapping
 from contextlib import suppress
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-from slurm_dispatch.model.publication import Publication
 from slurm_dispatch.store.root import open_root
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+    from slurm_dispatch.model.publication import Publication
 
 DEADLINE_S = 60.0
 REPOSITORY = Path(__file__).resolve().parents[2]

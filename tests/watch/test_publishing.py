@@ -186,6 +186,9 @@ def test_not_managed(scene: Scene) -> None:
     assert helper.end() == 0
     assert sum("not managed" in line for line in helper.lines) == 1
     assert [(one.epoch, one.step) for one in scene.publications()] == [(0, 10)]
+    managed = scene.train("exit 0")
+    assert managed.end() == 0
+    assert "checkpoint-10" in managed.said
     refused = scene.train("exit 0", "--require-managed", "--root", str(scene.root), environment=environment)
     assert refused.end() == 77
 

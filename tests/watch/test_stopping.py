@@ -5,9 +5,8 @@ from __future__ import annotations
 import os
 import signal
 import subprocess
-from collections.abc import Iterator
 from contextlib import contextmanager, suppress
-from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
 
@@ -15,6 +14,10 @@ from slurm_dispatch.watch.command import is_srun
 from slurm_dispatch.watch.place import Place
 from slurm_dispatch.watch.stopping import PAUSE_S, Stopping, ask_for_save
 from tests.watch.test_apart import bin_folder, script
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
 
 __all__ = ["bin_folder"]
 

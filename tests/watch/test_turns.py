@@ -7,7 +7,7 @@ import os
 import signal
 import subprocess
 import sys
-from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
 
@@ -15,6 +15,9 @@ from slurm_dispatch.store.root import open_root
 from slurm_dispatch.watch.turn import claim_run, end_run, is_gone, last_run, this_process
 from tests.watch.rig import TRAINER, Scene, until
 from tests.watch.test_signals import _script
+
+if TYPE_CHECKING:
+    from pathlib import Path
 
 
 def rank(number: int, tasks: int = 2, step: str = "0") -> dict[str, str]:
@@ -175,7 +178,7 @@ def test_beside_ends_with_the_script_that_started_it(scene: Scene) -> None:
     until(lambda: "published step 10" in said(scene), "the first publication")
     process.send_signal(signal.SIGTERM)
     until(lambda: process.poll() is not None, "the end of the script")
-    until(lambda: (scene.execution() / ".dispatch" / "run-1.end").exists(), "the helper's end")
+    until((scene.execution() / ".dispatch" / "run-1.end").exists, "the helper's end")
     for pid in _others(process.pid):
         os.kill(pid, signal.SIGKILL)
     (scene.execution() / "checkpoint-30").mkdir()
@@ -263,7 +266,8 @@ def test_env_is_safe_for_a_shell(scene: Scene) -> None:
     root = scene.folder / 'it\'s $(touch evil) `touch evil`\n"x" \\ é'
     root.mkdir()
     environment = scene.environment(DISPATCH_CHECKPOINT=str(root), DISPATCH_RESUME="/old")
-    line = f'eval "$({sys.executable} -m slurm_dispatch.cli.main env --prepare)"; printf %s "$DISPATCH_CHECKPOINT|${{DISPATCH_RESUME-none}}"'
+    evaluate = f'eval "$({sys.executable} -m slurm_dispatch.cli.main env --prepare)"'
+    line = evaluate + '; printf %s "$DISPATCH_CHECKPOINT|${DISPATCH_RESUME-none}"'
     ended = subprocess.run(["sh", "-c", line], env=environment, cwd=scene.folder, capture_output=True, timeout=120)
     assert ended.stdout.decode() == f"{root}|none"
     assert not (scene.folder / "evil").exists()
