@@ -107,8 +107,8 @@ def clean(cluster: Cluster) -> Any:
 
 
 def test_the_stand_in_of_the_unit_tests_is_like_this_slurm(cluster: Cluster) -> None:
-    done = cluster.run("login", ["python3", "-m", "tests.controller.conformance"], user="ada", cwd="/src", timeout_s=LONG_S,
-                       env={"PYTHONDONTWRITEBYTECODE": "1"})  # fmt: skip
+    argv = ["python3", "-B", "-m", "tests.controller.conformance"]
+    done = cluster.run("login", argv, user="ada", cwd="/src", timeout_s=LONG_S)
     assert done.stdout == "conforms\n"
 
 
@@ -258,8 +258,8 @@ def test_a_person_cancels(cluster: Cluster, jobs: Jobs) -> None:
 
 def test_an_answer_of_sbatch_that_was_lost_is_settled(cluster: Cluster, jobs: Jobs) -> None:
     """C001: sbatch says that the socket timed out, and Slurm has the job. Never two, and never none."""
-    stub = '#!/bin/sh\n/usr/bin/sbatch "$@" >/dev/null\necho "sbatch: error: Socket timed out on send/recv operation" >&2\n'
-    stub += "exit 1\n"
+    stub = '#!/bin/sh\n/usr/bin/sbatch "$@" >/dev/null\n'
+    stub += "echo 'sbatch: error: Socket timed out on send/recv operation' >&2\nexit 1\n"
     cluster.write("/opt/lossy/sbatch", stub, host="ctl", mode="755")
     site = f'state = "{STATE}"\nslurm_bin = "/opt/lossy"\nsubmit_timeout_s = 10\nmessage_timeout_s = 1\n'
     cluster.write("/etc/slurm-dispatch/lossy.toml", site, host="ctl")

@@ -58,24 +58,38 @@ def until(what: str, true: Callable[[], bool]) -> None:
 
 
 def check(port: SlurmPort, world: World) -> None:
-    """Every statement, in the order of one object's life. Leaves nothing running."""
-    word = Word(new_key(), 0, 1)
+    """Every statement, in the order of two objects' lives. Leaves nothing running."""
     before = time.time()
-    answer = port.submit(SbatchCall(
-        argv=("--requeue", f"--comment=mine {word}", "--job-name=conformance", "--output=/dev/null"),
-        environment=dict(commands_environment()), deadline_s=60.0, script=b"#!/bin/sh\nexec sleep 300\n",
-        workdir="/tmp"))  # fmt: skip
-    assert isinstance(answer, Accepted), answer
-    number = answer.slurm_job_id
+    word, number = _submit(port)
     try:
         _queued(port, number, word, before)
         world.run(number)
         _running(port, number)
+    finally:
+        assert port.cancel(number, None).done
+    _cancelled(port, number, word)
+    _, number = _submit(port)
+    try:
+        world.run(number)
         world.requeue(number)
         _requeued(port, number)
     finally:
         assert port.cancel(number, None).done
-    _cancelled(port, number, word)
+    until("a requeued one to be cancelled", lambda: "CANCELLED" in _detail(port, number).states)
+
+
+def _submit(port: SlurmPort) -> tuple[Word, int]:
+    word = Word(new_key(), 0, 1)
+    call = SbatchCall(
+        argv=("--requeue", f"--comment=mine {word}", "--job-name=conformance", "--output=/dev/null"),
+        environment=dict(commands_environment()),
+        deadline_s=60.0,
+        script=b"#!/bin/sh\nexec sleep 300\n",
+        workdir="/tmp",
+    )
+    answer = port.submit(call)
+    assert isinstance(answer, Accepted), answer
+    return word, answer.slurm_job_id
 
 
 def _queued(port: SlurmPort, number: int, word: Word, before: float) -> None:
