@@ -1,12 +1,31 @@
-"""The choice of the save to resume from: made once an execution, by an exclusive file that everyone reads."""
+"""The choice of the save to resume from: made once an execution, by an exclusive file that everyone reads.
+
+``exec/<attempt>/.dispatch/choice``, then ``choice-2``, ``choice-3``, ... for later turns of the command: each a JSON
+object ``{"v": 1, "turn", "epoch", "resume", "step", "source", "outranked"}``. ``resume`` is relative to the root
+where it is in the root, since a root can have another path on another host (C094).
+"""
 
 from __future__ import annotations
 
+import json
+import os
+import re
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
+
+from slurm_dispatch.durable import create_whole, read_regular
+from slurm_dispatch.errors import AbsentError, BadDataError, show
+from slurm_dispatch.model.epoch import parse_epoch
+from slurm_dispatch.store.folders import list_fresh
+from slurm_dispatch.store.keep import take
 
 if TYPE_CHECKING:
     from slurm_dispatch.store.root import CheckpointRoot
+
+SIZE_MAX = 64 * 1024
+VERSION = 1
+TURNS_MAX = 100_000
+_NAME = re.compile(rb"choice(?:-([1-9][0-9]{0,5}))?\Z")
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,14 +61,103 @@ def choose(
     """The execution's choice; makes it if there is none yet, or if what was chosen is gone.
 
     Takes the latest save into ``resume/`` (:func:`slurm_dispatch.store.keep.take`). Of many processes that
-    choose at once all get the same.
+    choose at once all get the same. ``exec/<attempt>/`` must be there.
 
     :param start_from: an absolute path made before dispatch, used only while ``pub/`` is empty.
     :param again: a new turn of the command in the same execution: choose anew (``choice-<n>``).
+    :raises BadDataError: as :meth:`CheckpointRoot.latest`; or ``start_from`` is not there.
     """
-    raise NotImplementedError
+    before = read_choice(root, attempt)
+    if before is not None and not again and (before.resume is None or os.path.lexists(before.resume)):
+        return before
+    turn = 1 if before is None else before.turn + 1
+    if turn > TURNS_MAX:
+        raise BadDataError(f"execution {attempt} has chosen {TURNS_MAX} times")
+    made = _look_for_one(root, attempt, turn, epoch, start_from, copy=copy, fallback=fallback)
+    folder = os.path.join(root.execution(attempt), ".dispatch")
+    name = "choice" if turn == 1 else f"choice-{turn}"
+    if create_whole(folder, name, _render(root, made), mode=root.modes().file):
+        return made
+    winner = _read(root, folder, name)
+    if winner is None:
+        raise AbsentError(f"reading choice {name} of {attempt}: it exists and cannot be seen")
+    return winner
 
 
 def read_choice(root: CheckpointRoot, attempt: str) -> Choice | None:
-    """The newest choice of the execution, or ``None`` if there is none yet."""
-    raise NotImplementedError
+    """The newest choice of the execution, or ``None`` if there is none yet.
+
+    :raises BadDataError: it is there and does not parse.
+    """
+    folder = os.path.join(root.execution(attempt), ".dispatch")
+    try:
+        names = list_fresh(os.fsencode(folder))
+    except AbsentError:
+        return None
+    turns = [int(match[1] or 1) for match in map(_NAME.match, names) if match is not None]
+    if not turns:
+        return None
+    newest = max(turns)
+    return _read(root, folder, "choice" if newest == 1 else f"choice-{newest}")
+
+
+def _look_for_one(
+    root: CheckpointRoot, attempt: str, turn: int, epoch: int, start_from: str | None, *, copy: bool, fallback: bool
+) -> Choice:
+    taken = take(root, attempt, copy=copy, fallback=fallback)
+    if taken is not None:
+        publication = taken.save.publication
+        outranked = publication.epoch > epoch
+        return Choice(turn, epoch, taken.path, publication.step, publication.name, outranked)
+    if start_from is not None:
+        if not os.path.isabs(start_from) or not os.path.exists(start_from):
+            raise BadDataError(
+                f"the save to start from, {show(start_from)}, is not there", hint="give an absolute path"
+            )
+        return Choice(turn, epoch, start_from, None, None)
+    return Choice(turn, epoch, None, None, None)
+
+
+def _render(root: CheckpointRoot, choice: Choice) -> bytes:
+    resume = choice.resume
+    if resume is not None and resume.startswith(os.path.join(root.path, "")):
+        resume = os.path.relpath(resume, root.path)
+    body = {
+        "v": VERSION,
+        "turn": choice.turn,
+        "epoch": str(choice.epoch),
+        "resume": resume,
+        "step": choice.step,
+        "source": choice.source,
+        "outranked": choice.outranked,
+    }
+    return json.dumps(body).encode("ascii") + b"\n"
+
+
+def _read(root: CheckpointRoot, folder: str, name: str) -> Choice | None:
+    path = os.path.join(folder, name)
+    try:
+        content = read_regular(path, SIZE_MAX)
+    except AbsentError:
+        return None
+    try:
+        body: dict[str, Any] = json.loads(content)
+        if body["v"] != VERSION:
+            raise ValueError(f"version {body['v']!r} is not known")
+        resume = _text(body["resume"])
+        return Choice(
+            int(body["turn"]),
+            parse_epoch(body["epoch"]),
+            None if resume is None else os.path.join(root.path, resume),
+            None if body["step"] is None else int(body["step"]),
+            _text(body["source"]),
+            body["outranked"] is True,
+        )
+    except (ValueError, TypeError, KeyError, AttributeError) as error:
+        raise BadDataError(f"choice {show(path)} does not parse: {error}") from error
+
+
+def _text(value: object) -> str | None:
+    if value is None or isinstance(value, str):
+        return value
+    raise ValueError(f"{value!r} is not text")

@@ -2,15 +2,29 @@
 
 from __future__ import annotations
 
+import os
+import time
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from slurm_dispatch.durable import TEMPORARY_PREFIX
+from slurm_dispatch.errors import AbsentError, BadDataError, TransientError, show
+from slurm_dispatch.model.identity import check_attempt
+from slurm_dispatch.store.folders import list_fresh
+from slurm_dispatch.store.manifest import SaveState, manifest_of, state_of, write_manifest
+from slurm_dispatch.store.remove import remove_quietly
+from slurm_dispatch.store.saves import check_length, relative_save
+from slurm_dispatch.store.transfer import COPY_BELOW, transfer
+from slurm_dispatch.store.whole import look
+
 if TYPE_CHECKING:
     from slurm_dispatch.store.root import CheckpointRoot, Save
-    from slurm_dispatch.store.whole import Proof
+    from slurm_dispatch.store.whole import Look, Proof
 
-COPY_BELOW = 1 << 20
-"""Bytes. Smaller files are copied, since savers rewrite those in place."""
+TAKE_WAITS_S = (0.0, 0.1, 0.5, 1.0, 2.0)
+"""Waits before each try to take the latest save, which another run may be thinning meanwhile."""
+RESUME_NAMES_MAX = 100
+"""Saves of one name that one execution takes; it takes one for each turn of its command."""
 
 
 def keep(
@@ -22,10 +36,22 @@ def keep(
     :param copy: copy files of every size, for savers that rewrite large ones in place.
     :returns: the kept path relative to the root, to be published; ``None`` if the source changed or went
         meanwhile (try again at the next scan). A name that is kept already is returned as it is.
-    :raises BadDataError: links that leave the save, special files, a path too long to be published.
+    :raises BadDataError: an empty save, links that leave it, special files, a path too long to be published.
     :raises StoreError: the disk; nothing but a ``.tmp-`` name is left.
     """
-    raise NotImplementedError
+    relative = relative_save(root.raw, check_attempt(attempt), source)
+    name = os.path.basename(relative)
+    kept = b"/".join((b"exec", attempt.encode("ascii"), b"kept", name))
+    check_length(kept, root.name_max())
+    folder = root.make_in_execution(attempt, b"kept")
+    if os.path.lexists(os.path.join(folder, name)):
+        return kept
+
+    def before(seen: Look) -> None:
+        write_manifest(root, kept, manifest_of(seen, proof))
+
+    seen = transfer(os.path.join(root.raw, relative), folder, name, copy=copy, before=before)
+    return None if seen is None else kept
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,15 +65,78 @@ class Taken:
 def take(root: CheckpointRoot, attempt: str, *, copy: bool = False, fallback: bool = False) -> Taken | None:
     """Make ``exec/<attempt>/resume/<name>`` of the latest save; if it vanishes meanwhile, of the next latest.
 
+    A save that this execution keeps itself is taken as it is. Where the name is there already and is another
+    save's (an earlier turn of the command), it becomes ``resume/<n>/<name>``.
+
     :returns: ``None`` if there is no publication.
     :raises BadDataError: as :meth:`CheckpointRoot.latest`.
+    :raises StoreError: the disk, or the save changed at each of several tries.
     """
-    raise NotImplementedError
+    own_kept = b"/".join((b"exec", check_attempt(attempt).encode("ascii"), b"kept", b""))
+    save = None
+    for wait_s in TAKE_WAITS_S:
+        time.sleep(wait_s)
+        save = root.latest(fallback=fallback)
+        if save is None:
+            return None
+        if save.publication.path.startswith(own_kept):
+            return Taken(save, save.path)
+        path = _take(root, attempt, os.fsencode(save.path), copy)
+        if path is not None:
+            if state_of(root, save.publication) is SaveState.CHANGED:
+                root.say(f"save {show(save.path)} is not what it was when it was published; resuming from it")
+            return Taken(save, os.fsdecode(path))
+    assert save is not None
+    raise TransientError(f"taking {show(save.path)}: it changed or went each time it was tried")
+
+
+def _take(root: CheckpointRoot, attempt: str, source: bytes, copy: bool) -> bytes | None:
+    name = os.path.basename(source)
+    for number in range(1, RESUME_NAMES_MAX):
+        folder = root.make_in_execution(attempt, b"resume")
+        if number > 1:
+            folder = os.path.join(folder, b"%d" % number)
+            os.makedirs(folder, exist_ok=True)
+        path = os.path.join(folder, name)
+        if not os.path.lexists(path):
+            try:
+                return None if transfer(source, folder, name, copy=copy) is None else path
+            except TransientError:
+                if not os.path.lexists(path):
+                    raise
+                # Another process of this execution chose at the same time and was first.
+        if _same(source, path):
+            return path
+    raise BadDataError(f"save {show(source)} has been taken {RESUME_NAMES_MAX} times in one execution")
+
+
+def _same(source: bytes, path: bytes) -> bool:
+    one, other = look(source, read=False), look(path, read=False)
+    if one is None or other is None:
+        return False
+    return [(e.path, e.kind, e.size, e.mtime_ns) for e in one.entries] == [
+        (e.path, e.kind, e.size, e.mtime_ns) for e in other.entries
+    ]
 
 
 def sweep_kept(root: CheckpointRoot, attempt: str) -> int:
     """Remove ``.tmp-`` leftovers of killed processes in ``kept/`` and ``resume/`` of this execution.
 
-    Only for the one process that keeps saves in this execution. Returns how many went.
+    Only for the one process that keeps saves in this execution.
+
+    :returns: how many went.
     """
-    raise NotImplementedError
+    gone = 0
+    for name in ("kept", "resume"):
+        folder = os.fsencode(os.path.join(root.execution(attempt), name))
+        try:
+            found = list_fresh(folder)
+        except AbsentError:
+            continue
+        for inner in found:
+            if inner.startswith(TEMPORARY_PREFIX.encode()):
+                gone += remove_quietly(os.path.join(folder, inner))
+    return gone
+
+
+__all__ = ["COPY_BELOW", "Taken", "keep", "sweep_kept", "take"]

@@ -1,15 +1,30 @@
-"""What a kept save was when it was kept, and how it was known to be whole: ``.dispatch/save-<name>``."""
+"""What a save was when it was kept, and how it was known to be whole: ``exec/<attempt>/.dispatch/save-<name>``.
+
+Large files of a kept save are links: a run that still lives can write into them (C169). It cannot be kept from it,
+but a save that is no longer what was published is seen here, by names, sizes and times.
+"""
 
 from __future__ import annotations
 
+import hashlib
+import json
+import os
+import secrets
 from dataclasses import dataclass
 from enum import Enum
 from typing import TYPE_CHECKING
 
+from slurm_dispatch.durable import TEMPORARY_PREFIX, create_whole, read_regular
+from slurm_dispatch.errors import AbsentError, BadDataError, CorruptError, show, store_error
+from slurm_dispatch.store.whole import Look, Proof, look
+
 if TYPE_CHECKING:
     from slurm_dispatch.model.publication import Publication
     from slurm_dispatch.store.root import CheckpointRoot
-    from slurm_dispatch.store.whole import Look, Proof
+
+SIZE_MAX = 64 * 1024
+VERSION = 1
+PREFIX = "save-"
 
 
 class SaveState(str, Enum):
@@ -27,7 +42,12 @@ class SaveState(str, Enum):
 
 @dataclass(frozen=True, slots=True)
 class Manifest:
-    """Proof, number of files, bytes, and a digest of names, sizes and mtimes."""
+    """What is remembered of a save.
+
+    :ivar files: regular files in it.
+    :ivar size: bytes in them.
+    :ivar digest: SHA-256 over kind, path, size and mtime of all its entries, 64 hexadecimal digits.
+    """
 
     proof: Proof
     files: int
@@ -36,15 +56,80 @@ class Manifest:
 
 
 def manifest_of(seen: Look, proof: Proof) -> Manifest:
-    """The manifest of a look."""
-    raise NotImplementedError
+    """The manifest of a look. Inodes are not part of it: a copy is the same save."""
+    digest = hashlib.sha256()
+    for entry in seen.entries:
+        digest.update(b"%s %d %d %d\0%s\0" % (
+            entry.kind.encode("ascii"), entry.size, entry.mtime_ns, len(entry.path), entry.path))  # fmt: skip
+    return Manifest(proof, seen.files, seen.size, digest.hexdigest())
 
 
 def write_manifest(root: CheckpointRoot, path: bytes, manifest: Manifest) -> None:
-    """Leave it for the save at ``path`` (relative to the root, in an execution's folder)."""
-    raise NotImplementedError
+    """Leave it for the save at ``path`` (relative to the root, in an execution's folder).
+
+    One that was left for the same name, by a process that was killed before its save was there, is replaced.
+    """
+    folder, name = _place(root, path)
+    body = {
+        "v": VERSION,
+        "path": os.fsdecode(path),
+        "proof": manifest.proof.value,
+        "files": manifest.files,
+        "size": manifest.size,
+        "digest": manifest.digest,
+    }
+    content = json.dumps(body).encode("ascii") + b"\n"
+    if create_whole(folder, name, content, mode=root.modes().file):
+        return
+    try:
+        # Nothing is published from it yet, or it says the same: this is no publication, so it may be replaced.
+        temporary = f"{TEMPORARY_PREFIX}{secrets.token_hex(8)}"
+        create_whole(folder, temporary, content, mode=root.modes().file)
+        os.rename(os.path.join(folder, temporary), os.path.join(folder, name))
+    except OSError as error:
+        raise store_error(error, "writing", os.path.join(folder, name)) from error
+
+
+def read_manifest(root: CheckpointRoot, path: bytes) -> Manifest | None:
+    """What was left for the save at ``path``, or ``None`` if nothing was.
+
+    :raises CorruptError: it is there and does not parse.
+    """
+    try:
+        folder, name = _place(root, path)
+        content = read_regular(os.path.join(folder, name), SIZE_MAX)
+    except (AbsentError, BadDataError):
+        return None
+    try:
+        body = json.loads(content)
+        if body["v"] != VERSION:
+            raise ValueError(f"version {body['v']!r}")
+        if body["path"] != os.fsdecode(path):
+            return None  # another save of the same name, in another folder of the execution
+        return Manifest(Proof(body["proof"]), int(body["files"]), int(body["size"]), str(body["digest"]))
+    except (ValueError, TypeError, KeyError) as error:
+        raise CorruptError(f"manifest {show(name)} in {show(folder)} does not parse: {error}") from error
 
 
 def state_of(root: CheckpointRoot, publication: Publication) -> SaveState:
-    """The save as it is now, against its manifest."""
-    raise NotImplementedError
+    """The save as it is now, against its manifest.
+
+    :raises StoreError: it could not be looked.
+    """
+    seen = look(os.path.join(root.raw, publication.path), read=False)
+    if seen is None or (len(seen.entries) == 1 and seen.size == 0):
+        return SaveState.GONE
+    manifest = read_manifest(root, publication.path)
+    if manifest is None:
+        return SaveState.UNRECORDED
+    if manifest_of(seen, manifest.proof) != manifest:
+        return SaveState.CHANGED
+    return SaveState(manifest.proof.value)
+
+
+def _place(root: CheckpointRoot, path: bytes) -> tuple[str, str]:
+    parts = path.split(b"/")
+    if len(parts) < 3 or parts[0] != b"exec":
+        raise BadDataError(f"save {show(path)} is not in an execution's folder")
+    folder = os.path.join(root.path, "exec", os.fsdecode(parts[1]), ".dispatch")
+    return folder, PREFIX + os.fsdecode(parts[-1])

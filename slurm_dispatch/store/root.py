@@ -3,15 +3,46 @@
 The law of this module: *an execution writes only below ``exec/<its attempt>/``; a publication that was
 returned is durable and is never touched again; latest is the greatest name in ``pub/``; whatever does not
 parse or is not there is an error that names it.*
+
+No lock, no pointer file, no rename, no mtime: making a name is exclusive, and that is all that is asked of the
+filesystem.
 """
 
 from __future__ import annotations
 
+import errno
+import os
+import stat
+import time
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from slurm_dispatch.durable import open_folder
+from slurm_dispatch.errors import (
+    AbsentError,
+    BadDataError,
+    CannotCreateError,
+    CorruptError,
+    StoreError,
+    show,
+    store_error,
+)
+from slurm_dispatch.model.bulk import check_names, greatest_name
+from slurm_dispatch.model.epoch import GENERATION_MAX, check, parse_count
+from slurm_dispatch.model.identity import check_attempt, check_key
+from slurm_dispatch.model.publication import Publication, parse_name
+from slurm_dispatch.store.folders import Modes, enter, list_fresh, make, modes_of, sync
+from slurm_dispatch.store.saves import check_length, check_save, relative_save, sync_save
+
 if TYPE_CHECKING:
-    from slurm_dispatch.model.publication import Publication
+    from collections.abc import Callable, Iterator
+
+FRESH_WAITS_S = (0.0, 0.1, 0.3, 0.6, 1.0)
+"""Waits before each fresh look for a save that a publication names and that is not seen (P4)."""
+KEY_BYTES_MAX = 256
+"""A link in ``own/`` with a longer target is no job's key."""
+_NOBODY = "another root, or `dispatch sbatch --adopt-root` to start above everything that is in it"
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,32 +62,129 @@ class Save:
 
 
 class CheckpointRoot:
-    """One checkpoint root. Holds no open file and no state but its path; make it with :func:`open_root`."""
+    """One checkpoint root. Holds no open file; make it with :func:`open_root`.
 
-    path: str
+    :ivar path: absolute.
+    """
+
+    def __init__(self, path: str, say: Callable[[str], None] | None = None) -> None:
+        self.path = path
+        self.raw = os.fsencode(path)
+        self._say = say
+        self._said: set[str] = set()
+
+    # Whose root it is
 
     def claim(self, job: str, generation: int) -> None:
         """Make ``own/<generation>`` say ``job``, exclusive and durable; the same job may claim again.
 
         :raises CannotCreateError: another job has this generation, or a higher one is there.
+        :raises BadDataError: something in ``own/`` is not a generation's link.
         """
-        raise NotImplementedError
+        check_key(job)
+        check("generation", generation, 0, GENERATION_MAX)
+        with self._folder() as root, self._made(root, b"own") as own:
+            if self._owner(own, generation) is None:
+                self._refuse_foreign(own, generation)
+                try:
+                    os.symlink(job, str(generation), dir_fd=own)
+                except FileExistsError:
+                    pass  # who was first is read below
+                except OSError as error:
+                    raise store_error(error, "claiming", self._shown(b"own", b"%d" % generation)) from error
+            owner = self._owner(own, generation)
+            if owner != job:
+                raise CannotCreateError(
+                    f"checkpoint root {show(self.path)} is job {show(owner or '?')}'s in generation {generation}",
+                    hint=f"use `dispatch supersede {show(owner or '?')}`, {_NOBODY}",
+                )
+            highest = max(self._generations(own), default=-1)
+            if highest > generation:
+                other = self._owner(own, highest)
+                raise CannotCreateError(
+                    f"checkpoint root {show(self.path)} is in generation {highest} of job {show(other or '?')}, "
+                    f"above generation {generation}",
+                    hint=f"use `dispatch supersede {show(other or '?')}`, {_NOBODY}",
+                )
+            self._sync(own, b"own")
+            self._sync(root, b"")
 
     def highest(self) -> Highest:
-        """What is the greatest here, for ``--adopt-root``."""
-        raise NotImplementedError
+        """What is the greatest here, for ``--adopt-root``: a generation above it has nothing beside it."""
+        name = greatest_name(self._names())
+        epoch = 0 if name is None else parse_name(name).epoch
+        generations = [epoch // 10**12] if epoch else []
+        with self._folder() as root:
+            try:
+                own = enter(root, b"own", self._shown(b"own"))
+            except AbsentError:
+                return Highest(max(generations, default=-1), epoch)
+            try:
+                generations += self._generations(own)
+            finally:
+                os.close(own)
+        return Highest(max(generations, default=-1), epoch)
+
+    def _owner(self, own: int, generation: int) -> str | None:
+        name = str(generation)
+        try:
+            target = os.readlink(name, dir_fd=own)
+            return check_key(target) if len(target) <= KEY_BYTES_MAX else check_key("")
+        except FileNotFoundError:
+            return None
+        except BadDataError as error:
+            raise BadDataError(f"{show(self._shown(b'own', name.encode()))} names no job: {error}") from error
+        except OSError as error:
+            if error.errno == errno.EINVAL:
+                raise BadDataError(f"{show(self._shown(b'own', name.encode()))} is not a link") from error
+            raise store_error(error, "reading", self._shown(b"own", name.encode())) from error
+
+    def _generations(self, own: int) -> list[int]:
+        try:
+            names = os.listdir(own)
+        except OSError as error:
+            raise store_error(error, "listing", self._shown(b"own")) from error
+        try:
+            return [parse_count("generation", name, GENERATION_MAX) for name in names]
+        except BadDataError as error:
+            raise BadDataError(f"in {show(self._shown(b'own'))}: {error}") from error
+
+    def _refuse_foreign(self, own: int, generation: int) -> None:
+        """Refuse publications of this generation or a higher one that nobody has claimed: a root that was copied."""
+        name = greatest_name(self._names())
+        if name is None:
+            return
+        epoch = parse_name(name).epoch
+        if epoch and epoch // 10**12 >= generation and self._owner(own, generation) is None:
+            raise CannotCreateError(
+                f"checkpoint root {show(self.path)} has publications of generation {epoch // 10**12} of another job",
+                hint=f"use {_NOBODY}",
+            )
+
+    # Executions
 
     def execution(self, attempt: str) -> str:
         """The absolute path of ``exec/<attempt>``, made or not."""
-        raise NotImplementedError
+        return os.path.join(self.path, "exec", check_attempt(attempt))
 
     def make_execution(self, attempt: str) -> str:
-        """Make ``exec/<attempt>/`` and ``.dispatch/`` in it, durable; what is there already stays. Returns its path."""
-        raise NotImplementedError
+        """Make ``exec/<attempt>/`` and ``.dispatch/`` in it, durable; what is there stays.
 
-    def publish(
-        self, epoch: int, step: int, path: str | bytes, *, attempt: str, sync: bool = False
-    ) -> Publication:
+        :returns: the absolute path of ``exec/<attempt>``.
+        """
+        name = check_attempt(attempt).encode("ascii")
+        with self._folder() as root, self._made(root, b"exec") as executions:
+            with self._made(executions, name, b"exec") as execution:
+                with self._made(execution, b".dispatch", b"exec", name):
+                    pass
+                self._sync(execution, b"exec", name)
+            self._sync(executions, b"exec")
+            self._sync(root, b"")
+        return self.execution(attempt)
+
+    # Publishing
+
+    def publish(self, epoch: int, step: int, path: str | bytes, *, attempt: str, sync: bool = False) -> Publication:
         """Publish a save (P2): when this returns, a power loss does not take it away.
 
         :param path: relative to the root, or absolute; inside ``exec/<attempt>/``.
@@ -64,28 +192,227 @@ class CheckpointRoot:
         :raises BadDataError: outside the execution, missing, empty, too long, or with links that lead out.
         :raises StoreError: it is not known to be there; publishing the same again is safe.
         """
-        raise NotImplementedError
+        relative = relative_save(self.raw, check_attempt(attempt), path)
+        publication = Publication(epoch, step, relative)
+        check_length(relative, self.name_max())
+        check_save(self.raw, relative)
+        if sync:
+            sync_save(self.raw, relative)
+        name = publication.name
+        with self._folder() as root, self._made(root, b"pub") as pub:
+            self._create(pub, name)
+            self._sync(pub, b"pub")
+            self._sync(root, b"")
+        return publication
+
+    def _create(self, pub: int, name: str) -> None:
+        flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
+        mode = self.modes().file
+        try:
+            descriptor = os.open(name, flags, mode, dir_fd=pub)
+            try:
+                if os.fstat(descriptor).st_mode & mode != mode:
+                    os.fchmod(descriptor, mode)  # the umask does not decide who may see it
+            finally:
+                os.close(descriptor)
+        except FileExistsError:
+            self._check_publication(pub, name)
+        except OSError as error:
+            raise store_error(error, "publishing", self._shown(b"pub", name.encode("ascii"))) from error
+
+    def _check_publication(self, pub: int, name: str) -> None:
+        shown = self._shown(b"pub", name.encode("ascii"))
+        try:
+            found = os.lstat(name, dir_fd=pub)
+        except FileNotFoundError:
+            return  # it exists and does not: a cached absence; the exclusive create is what is believed
+        except OSError as error:
+            raise store_error(error, "looking at publication", shown) from error
+        if not stat.S_ISREG(found.st_mode) or found.st_size:
+            raise CorruptError(f"publication {show(shown)} is not an empty file")
+
+    # Latest
 
     def listing(self) -> list[Publication]:
         """All publications, latest first.
 
         :raises BadDataError: naming a name that does not parse.
+        :raises StoreError: it could not be listed.
         """
-        raise NotImplementedError
+        names = self._names()
+        check_names(names)
+        return [parse_name(name) for name in sorted(names, reverse=True)]
 
     def latest(self, *, fallback: bool = False) -> Save | None:
         """The save to resume from, or ``None`` if there is no publication at all.
 
+        A save that is not seen is looked for again, with fresh listings of ``pub/`` and of every folder above it.
+
         :param fallback: go on to the next publication where a save is gone.
-        :raises BadDataError: a name does not parse, or the save is gone (after fresh listings).
+        :raises BadDataError: a name does not parse, or the save is gone.
         :raises StoreError: it could not be looked; never the same as ``None``.
         """
-        raise NotImplementedError
+        name: str | None = None
+        for wait_s in FRESH_WAITS_S:
+            time.sleep(wait_s)
+            name = greatest_name(self._names())
+            if name is None:
+                return None
+            save = self._save(parse_name(name))
+            if save is not None:
+                return save
+            self._refresh(parse_name(name))
+        assert name is not None
+        if fallback:
+            return self._fallback()
+        gone = parse_name(name)
+        raise BadDataError(
+            f"publication {name} is the latest of {show(self.path)} and its save {show(gone.path)} is gone",
+            hint="bring it back, or take the next one with --fallback",
+        )
+
+    def _fallback(self) -> Save | None:
+        publications = self.listing()
+        for publication in publications:
+            save = self._save(publication)
+            if save is not None:
+                if publication is not publications[0]:
+                    self.say(f"the save of {publications[0].name} is gone; falling back to {publication.name}")
+                return save
+        raise BadDataError(
+            f"the saves of all {len(publications)} publications of {show(self.path)} are gone",
+            hint="bring one back, or start in another root",
+        )
+
+    def _save(self, publication: Publication) -> Save | None:
+        """The save, or ``None`` if it is not seen (``ESTALE`` is the same as not there, C111)."""
+        path = os.path.join(self.raw, publication.path)
+        try:
+            found = os.lstat(path)
+            if stat.S_ISDIR(found.st_mode):
+                with os.scandir(path) as entries:
+                    there = next(entries, None) is not None
+            else:
+                there = stat.S_ISREG(found.st_mode)
+        except OSError as error:
+            if error.errno in {errno.ENOENT, errno.ENOTDIR, errno.ESTALE}:
+                return None
+            raise store_error(error, "looking at save", path) from error
+        return Save(publication, os.fsdecode(path)) if there else None
+
+    def _refresh(self, publication: Publication) -> None:
+        """Read every folder above a save anew, so that a client's cached absence of one of them goes (C110)."""
+        folder = self.raw
+        for part in publication.path.split(b"/")[:-1]:
+            folder = os.path.join(folder, part)
+            try:
+                list_fresh(folder)
+            except AbsentError:
+                return
+
+    def _names(self) -> list[str]:
+        """The names in ``pub/``; none where there is no ``pub/`` and the root is there."""
+        for wait_s in FRESH_WAITS_S[:3]:
+            time.sleep(wait_s)
+            try:
+                with self._folder() as root:
+                    pub = enter(root, b"pub", self._shown(b"pub"))
+                    try:
+                        return os.listdir(pub)
+                    finally:
+                        os.close(pub)
+            except AbsentError as error:
+                self._check_root()
+                cause = error.__cause__
+                stale = isinstance(cause, OSError) and cause.errno == errno.ESTALE
+                # Only a listing of the root is believed: a client may have cached the absence (C110).
+                if not stale and b"pub" not in list_fresh(self.raw):
+                    return []
+            except OSError as error:
+                if error.errno == errno.ESTALE:
+                    continue
+                raise store_error(error, "listing", self._shown(b"pub")) from error
+        raise StoreError(f"listing {show(self._shown(b'pub'))}: the server calls it stale again and again")
+
+    # The rest
+
+    def say(self, message: str) -> None:
+        """Pass a line to whoever opened the root, each only once."""
+        if self._say is not None and message not in self._said:
+            self._said.add(message)
+            self._say(message)
+
+    def name_max(self) -> int:
+        """The longest name that this filesystem takes, in bytes, 255 at most."""
+        try:
+            return min(255, os.pathconf(self.raw, "PC_NAME_MAX"))
+        except (OSError, ValueError):
+            return 255
+
+    def modes(self) -> Modes:
+        """The permission bits for what is made here."""
+        return modes_of(self._check_root().st_mode)
+
+    def make_in_execution(self, attempt: str, name: bytes) -> bytes:
+        """Make the folder ``exec/<attempt>/<name>``, durable; returns its absolute path."""
+        own = check_attempt(attempt).encode("ascii")
+        with (
+            self._folder() as root,
+            self._entered(root, b"exec") as executions,
+            self._entered(executions, own, b"exec") as execution,
+        ):
+            with self._made(execution, name, b"exec", own):
+                pass
+            self._sync(execution, b"exec", own)
+        return self._shown(b"exec", own, name)
+
+    def _check_root(self) -> os.stat_result:
+        try:
+            found = os.stat(self.raw)
+        except OSError as error:
+            raise store_error(error, "opening checkpoint root", self.path) from error
+        if not stat.S_ISDIR(found.st_mode):
+            raise CorruptError(f"checkpoint root {show(self.path)} is not a folder")
+        return found
+
+    def _shown(self, *parts: bytes) -> bytes:
+        return os.path.join(self.raw, *parts)
+
+    def _sync(self, descriptor: int, *parts: bytes) -> None:
+        if not sync(descriptor, self._shown(*parts)):
+            self.say(f"{show(self.path)} cannot sync folders; after a power loss a publication may be missing")
+
+    @contextmanager
+    def _folder(self) -> Iterator[int]:
+        descriptor = open_folder(self.raw)
+        try:
+            yield descriptor
+        finally:
+            os.close(descriptor)
+
+    @contextmanager
+    def _made(self, parent: int, name: bytes, *above: bytes) -> Iterator[int]:
+        descriptor = make(parent, name, self._shown(*above, name), self.modes().folder)
+        try:
+            yield descriptor
+        finally:
+            os.close(descriptor)
+
+    @contextmanager
+    def _entered(self, parent: int, name: bytes, *above: bytes) -> Iterator[int]:
+        descriptor = enter(parent, name, self._shown(*above, name))
+        try:
+            yield descriptor
+        finally:
+            os.close(descriptor)
 
 
-def open_root(path: str) -> CheckpointRoot:
+def open_root(path: str, *, say: Callable[[str], None] | None = None) -> CheckpointRoot:
     """The root at ``path``, which must be a directory that is there.
 
+    :param say: gets each line that a person should know, once.
     :raises StoreError: it is not there, or is not a directory.
     """
-    raise NotImplementedError
+    root = CheckpointRoot(os.path.abspath(path), say)
+    root.modes()
+    return root

@@ -6,12 +6,31 @@ changes again, so what is only settled counts while the command runs or after it
 
 from __future__ import annotations
 
+import errno
+import fnmatch
+import os
+import re
+import stat
 from dataclasses import dataclass
 from enum import Enum
 from typing import TYPE_CHECKING
 
+from slurm_dispatch.errors import BadDataError, show, store_error
+from slurm_dispatch.store.structure import structure
+
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterator, Sequence
+
+ENTRIES_MAX = 500_000
+"""Files and folders in one save. The largest sharded saves that we know of have some ten thousand."""
+
+_VANISHED = frozenset({errno.ENOENT, errno.ENOTDIR, errno.ESTALE})
+_TEMPORARY = (
+    re.compile(rb"\.tmp-(?P<final>.+)", re.DOTALL),
+    re.compile(rb"tmp[-_.](?P<final>.+)", re.DOTALL),
+    re.compile(rb"(?P<final>.+?)\.orbax-checkpoint-tmp(-[0-9]+)?", re.DOTALL),
+    re.compile(rb"(?P<final>.+?)[-_.](tmp|partial|incomplete)([-_.][A-Za-z0-9]+)?", re.DOTALL),
+)
 
 
 class Proof(str, Enum):
@@ -26,7 +45,13 @@ class Proof(str, Enum):
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """One file, folder or link of a save, by its path relative to the save (empty for the save itself)."""
+    """One thing in a save.
+
+    :ivar path: relative to the save; empty for the save itself.
+    :ivar kind: ``f`` a regular file, ``d`` a folder, ``l`` a link, ``s`` something special.
+    :ivar size: bytes; 0 for what is not a regular file.
+    :ivar mtime_ns: of a regular file; 0 otherwise.
+    """
 
     path: bytes
     kind: str
@@ -37,7 +62,7 @@ class Entry:
 
 @dataclass(frozen=True, slots=True)
 class Look:
-    """A save as it was listed once. Two equal looks: nothing changed between them.
+    """A save as it was listed once. Two looks with equal entries: nothing changed between them.
 
     :ivar entries: all entries, sorted by path.
     :ivar proved: a marker is there, or a single file's own structure says that it is whole; nothing torn.
@@ -51,7 +76,7 @@ class Look:
     @property
     def size(self) -> int:
         """Bytes in all its files."""
-        return sum(entry.size for entry in self.entries if entry.kind == "f")
+        return sum(entry.size for entry in self.entries)
 
     @property
     def files(self) -> int:
@@ -59,30 +84,113 @@ class Look:
         return sum(entry.kind == "f" for entry in self.entries)
 
 
-def look(path: str | bytes, markers: Sequence[str] = ()) -> Look | None:
-    """List a save (a file or a folder).
+def final_name(name: bytes) -> bytes | None:
+    """What a temporary name will be called once it is whole (C086, C100).
 
-    :param markers: glob patterns of names relative to the save; each must match something for it to be proved.
-        For a single file ``NAME.done`` beside it is asked for as the marker ``{name}.done``.
-    :returns: ``None`` if it is not there.
+    :returns: ``None`` for a name that is not temporary.
+    """
+    for pattern in _TEMPORARY:
+        match = pattern.fullmatch(name)
+        if match is not None:
+            return match["final"]
+    return None
+
+
+def look(path: str | bytes, markers: Sequence[str] = (), *, read: bool = True) -> Look | None:
+    """List a save (a file or a folder), never through a link.
+
+    :param markers: shell patterns of paths in the save; ``{name}`` in one stands for the save's own name and
+        makes it the name of a sibling (``{name}.done``). All must be there for the save to be proved.
+    :param read: look into the files that have a structure of their own (zip, so ``torch.save`` and ``.npz``;
+        safetensors): beginning and end are read.
+    :returns: ``None`` if it is not there, or something of it went while it was listed.
+    :raises BadDataError: more than :data:`ENTRIES_MAX` entries.
     :raises StoreError: it could not be looked.
     """
-    raise NotImplementedError
+    raw = os.fsencode(path)
+    try:
+        entries = tuple(sorted(_walk(raw), key=lambda entry: entry.path))
+        torn, whole_file = _structures(raw, entries) if read else (None, False)
+        marked = bool(markers) and all(_marked(raw, entries, marker) for marker in markers)
+    except OSError as error:
+        if error.errno in _VANISHED:
+            return None
+        raise store_error(error, "looking at save", raw) from error
+    proved = torn is None and (marked or (whole_file and not markers))
+    return Look(entries, proved, torn)
+
+
+def _walk(raw: bytes) -> Iterator[Entry]:
+    first = _entry(b"", os.lstat(raw))
+    yield first
+    folders = [b""] if first.kind == "d" else []
+    count = 1
+    while folders:
+        folder = folders.pop()
+        with os.scandir(os.path.join(raw, folder) if folder else raw) as entries:
+            for found in entries:
+                inner = os.path.join(folder, found.name) if folder else found.name
+                entry = _entry(inner, found.stat(follow_symlinks=False))
+                if entry.kind == "d":
+                    folders.append(inner)
+                count += 1
+                if count > ENTRIES_MAX:
+                    raise BadDataError(f"save {show(raw)} has more than {ENTRIES_MAX} files and folders")
+                yield entry
+
+
+def _entry(path: bytes, found: os.stat_result) -> Entry:
+    mode = found.st_mode
+    if stat.S_ISREG(mode):
+        return Entry(path, "f", found.st_size, found.st_mtime_ns, found.st_ino)
+    kind = "d" if stat.S_ISDIR(mode) else "l" if stat.S_ISLNK(mode) else "s"
+    return Entry(path, kind, 0, 0, found.st_ino)
+
+
+def _structures(raw: bytes, entries: tuple[Entry, ...]) -> tuple[bytes | None, bool]:
+    """The first torn file, and whether the save is one file that is whole by its structure."""
+    single = False
+    for entry in entries:
+        if entry.kind != "f" or entry.size == 0:
+            continue
+        whole = structure(os.path.join(raw, entry.path) if entry.path else raw)
+        if whole is False:
+            return entry.path, False
+        single = whole is True and len(entries) == 1
+    return None, single
+
+
+def _marked(raw: bytes, entries: tuple[Entry, ...], marker: str) -> bool:
+    folder, name = os.path.split(raw)
+    if "{name}" in marker:
+        beside = os.fsencode(marker).replace(b"{name}", name)
+        return os.path.lexists(os.path.join(folder, beside))
+    pattern = os.fsencode(marker)
+    return any(entry.path and fnmatch.fnmatchcase(entry.path, pattern) for entry in entries)
 
 
 class Settling:
-    """Remembers looks from scan to scan, so that it can say for how long a save has not changed."""
+    """Remembers looks from scan to scan, so that it can say for how long a save has not changed.
+
+    :param settle_s: for how long; a save that is listed for the first time is never settled.
+    """
 
     def __init__(self, settle_s: float) -> None:
         self.settle_s = settle_s
+        self._since: dict[bytes, tuple[tuple[Entry, ...], float]] = {}
 
     def settled(self, path: str | bytes, seen: Look, now: float) -> bool:
-        """True once ``path`` has looked the same for ``settle_s`` seconds of the (monotonic) clock ``now``.
+        """True once ``path`` has looked the same for ``settle_s`` seconds of the monotonic clock ``now``.
 
         A torn or empty save is never settled.
         """
-        raise NotImplementedError
+        key = os.fsencode(path)
+        before = self._since.get(key)
+        if before is None or before[0] != seen.entries:
+            self._since[key] = (seen.entries, now)
+            return False
+        return seen.torn is None and seen.size > 0 and now - before[1] >= self.settle_s
 
     def forget(self, path: str | bytes) -> None:
         """The save was published or is gone."""
-        raise NotImplementedError
+        self._since.pop(os.fsencode(path), None)

@@ -1,0 +1,62 @@
+# make demo: the main job with its faults, on a real cluster, as a timeline.  make test: every test.
+# Both need nothing but a Debian or Ubuntu machine and root, and build what is missing.
+
+PY := .venv/bin/python
+# Two cores: more workers would only make every deadline tighter.
+WORKERS ?= 2
+# Whatever is said of Python outside must not reach the tests.
+unexport PYTHONPATH PYTHONHOME
+
+.PHONY: help demo test test-fast test-cluster trials bench lint venv engine down clean
+
+help:
+	@echo "make demo          the main job with its faults, as a timeline"
+	@echo "make test          lint, test-fast and test-cluster"
+	@echo "make test-fast     the tests that need no cluster"
+	@echo "make test-cluster  the tests on real clusters, one for each of $(WORKERS) workers"
+	@echo "make trials        40 trials of each of three designs, and their table"
+	@echo "make bench         the table of speeds"
+	@echo "make lint          ruff, mypy, import-linter, shellcheck"
+	@echo "make down          remove the clusters of this checkout"
+
+venv:
+	@tools/make-venv
+
+engine:
+	@docker/ensure-engine
+
+demo: venv engine
+	@$(PY) -m demo
+
+test: lint test-fast test-cluster
+
+test-fast: venv
+	@command -v strace >/dev/null || tools/ensure-host strace
+	$(PY) -m pytest -q -n $(WORKERS) --dist loadfile -m "not cluster"
+
+test-cluster: venv engine
+	@docker/base trixie
+	$(PY) -m pytest -q -n $(WORKERS) --dist loadfile -m cluster
+
+trials: venv
+	@$(PY) -m tests.trials
+
+bench: venv engine
+	@$(PY) -m bench
+
+lint: venv
+	@command -v shellcheck >/dev/null || tools/ensure-host shellcheck
+	@.venv/bin/ruff check --quiet .
+	@test ! -d hooks/python || .venv/bin/ruff check --quiet --config tools/ruff-hooks.toml hooks/python
+	@.venv/bin/mypy --no-error-summary
+	@.venv/bin/lint-imports --no-logo >.make-lint 2>&1 || { cat .make-lint; rm -f .make-lint; exit 1; }
+	@rm -f .make-lint
+	@grep -rlE '^#!(/usr)?/bin/(env )?(ba|da)?sh|^# shellcheck shell=sh' --exclude-dir=.git --exclude-dir='.venv*' \
+	    --exclude-dir=work . | xargs shellcheck -x -P SCRIPTDIR
+	@echo "lint: clean"
+
+down:
+	@docker/cluster down all
+
+clean: down
+	@rm -rf .venv .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache dist

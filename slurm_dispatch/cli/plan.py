@@ -1,0 +1,69 @@
+"""``dispatch plan``: what would be done about each outcome, before anything starts."""
+
+from __future__ import annotations
+
+import os
+
+import click
+
+from slurm_dispatch.cli.sbatch import Untouched
+
+HELP = """\
+Usage: dispatch plan [--json] [OUR OPTIONS] [SBATCH'S OPTIONS] SCRIPT
+
+  Show what dispatch sbatch with the same words would do about each outcome: action, budget, and whose rule
+  says so. Nothing is submitted and nothing is written.
+
+  --json     one JSON object instead of the table
+
+Example:
+  dispatch plan --checkpoint /scratch/me/run7 --on failed:stop train.sh
+
+Exit codes: 0, 64 usage, 66 the script is not there, 78 bad configuration.
+"""
+
+
+class Plan(Untouched):
+    """The command of ``dispatch plan``."""
+
+    def get_help(self, ctx: click.Context) -> str:
+        """The help, as it is written above."""
+        return HELP.rstrip()
+
+
+@click.command(cls=Plan, add_help_option=False)
+@click.pass_context
+def command(ctx: click.Context) -> int:
+    """Show what will be done about each outcome."""
+    from slurm_dispatch.config.site import load_site
+    from slurm_dispatch.errors import NothingThereError
+    from slurm_dispatch.slurm.commands import commands_environment
+    from slurm_dispatch.submit.first import all_options
+    from slurm_dispatch.submit.plan_text import as_json, notes, rows_of, table
+    from slurm_dispatch.submit.request import Plain, prepare
+
+    if ctx.args and ctx.args[0] in {"-h", "--help"}:
+        click.echo(HELP, nl=False)
+        return 0
+    json_wanted = ctx.args[:1] == ["--json"]
+    words = ctx.args[1:] if json_wanted else ctx.args
+    site = load_site()
+    environment = dict(os.environ)
+    asking = commands_environment(site.slurm_bin or "", inherited=environment)
+    request = prepare(words, environment=environment, site=site, more=all_options(asking), need_root=False)
+    if isinstance(request, Plain):
+        raise NothingThereError(
+            "there is no job to plan for",
+            hint="the script cannot be read, or the words ask for no managed submission",
+        )
+    rows = rows_of(request, site)
+    if json_wanted:
+        click.echo(as_json(request, rows))
+        return 0
+    click.echo(f"{request.spec.name}: checkpoint root {request.spec.root or '(none)'}")
+    for line in table(rows):
+        click.echo(line)
+    click.echo(f"at most {request.spec.max_submissions} submissions")
+    for line in notes(request):
+        click.echo(f"note: {line}")
+    return 0

@@ -1,0 +1,110 @@
+"""``dispatch tick``: look at all open jobs once, or in a loop."""
+
+from __future__ import annotations
+
+import os
+import pwd
+import socket
+import time
+from typing import TYPE_CHECKING
+
+import click
+
+from slurm_dispatch.errors import one_line
+
+if TYPE_CHECKING:
+    from slurm_dispatch.config.site import Site
+    from slurm_dispatch.controller.tick import Controller
+
+SETTLE_S = 5.0
+"""How long a tick of cron goes on asking about jobs that are just ending, before it leaves them to the next."""
+
+
+@click.command("tick")
+@click.option("--loop", "forever", is_flag=True, help="Go on until SIGTERM, and tick at once when a job ends.")
+def command(*, forever: bool) -> int:
+    """Look at all open jobs: record what happened, decide, and submit again what must go on.
+
+    Root looks at everybody's jobs, each with its owner's rights; in user mode it is the caller's own jobs. Two at
+    once, on one host or several, are harmless. Prints a line for each decision and each trouble, and nothing
+    otherwise.
+
+    \b
+    Examples:
+      dispatch tick          once, for cron
+      dispatch tick --loop   as a service
+
+    Exit codes: 0 done (also with the troubles that it printed), 77 not root outside user mode, 78 bad configuration.
+    """
+    from slurm_dispatch.config.site import load_site
+
+    site = load_site()
+    controller = make_controller(site)
+    if forever:
+        run_loop(controller, site)
+    else:
+        run_once(controller)
+    return 0
+
+
+def make_controller(site: Site) -> Controller:
+    """The controller of this site, with Slurm's commands behind it.
+
+    :raises NotAllowedError: not root, and the site is not in user mode.
+    """
+    from slurm_dispatch.controller.job import Means
+    from slurm_dispatch.controller.tick import Controller, Settings
+    from slurm_dispatch.errors import NotAllowedError
+    from slurm_dispatch.records.decide import Policy
+    from slurm_dispatch.slurm.commands import SlurmCommands, commands_environment
+
+    if not site.user_mode and os.geteuid() != 0:
+        raise NotAllowedError(
+            "dispatch tick is root's: it works with each owner's rights", hint="set user_mode for a tick of your own"
+        )
+    host = socket.gethostname()
+    environment = commands_environment(site.slurm_bin or "")
+    port = SlurmCommands(environment, timeout_s=site.query_timeout_s)
+    means = Means(
+        port=port,
+        policy=Policy(site.rules, site.max_submissions, site.launch_failures),
+        by=f"tick@{host}" if os.geteuid() == 0 else f"user:{pwd.getpwuid(os.geteuid()).pw_name}@{host}",
+        submit_timeout_s=site.submit_timeout_s,
+        message_timeout_s=site.message_timeout_s,
+        site_environment=environment,
+    )
+    settings = Settings(
+        state=site.state,
+        user_mode=site.user_mode,
+        slurm_user=site.slurm_user,
+        host=host,
+        cluster=site.cluster or "",
+        accounting=site.accounting,
+        owner_timeout_s=site.owner_timeout_s,
+    )
+    return Controller(settings, means, lambda line: click.echo(f"dispatch: {one_line(line)}", err=True))
+
+
+def run_once(controller: Controller) -> None:
+    """One pass, and a few short ones for jobs that are just ending."""
+    until = time.monotonic() + SETTLE_S
+    try:
+        again = controller.tick(full=True)
+        while again is not None and time.monotonic() + again < until:
+            time.sleep(again)
+            again = controller.tick(full=False)
+    finally:
+        controller.stop()
+
+
+def run_loop(controller: Controller, site: Site) -> None:
+    """Passes until a signal."""
+    from slurm_dispatch.controller.kick import Kick
+    from slurm_dispatch.controller.loop import Loop
+    from slurm_dispatch.controller.tick import PATIENCE_S
+
+    kick = Kick(os.path.join(site.state, "notes"), controller.as_slurm_user)
+    try:
+        Loop(lambda full: controller.tick(full=full, patience_s=PATIENCE_S), kick, site.tick_interval_s).run()
+    finally:
+        controller.stop()

@@ -1,0 +1,365 @@
+"""The current object of a job: alive, ended with an outcome, or unknown.
+
+The law of this module: *only Slurm's word, or the helper's, ends an execution.* An object that is not listed has
+not ended; an object whose id was given to another job is not listed.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
+
+from slurm_dispatch.model.outcome import Outcome
+from slurm_dispatch.records.observation import ObjectAlive, ObjectEnded, Unknown
+from slurm_dispatch.slurm import port
+from slurm_dispatch.slurm.classify import HelperEnd, classify
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from slurm_dispatch.controller.view import Details, View
+    from slurm_dispatch.records.spec import Spec
+    from slurm_dispatch.records.state import Execution, State, Submission
+    from slurm_dispatch.state.notes import Note
+
+SKEW_S = 300.0
+"""How far the clocks of the submitting host and of slurmctld may differ."""
+LOST_AFTER_S = 600.0
+"""An end note that no source explains for this long is ``lost``; accounting is written within seconds."""
+WAITING = frozenset(
+    {
+        "PENDING",
+        "CONFIGURING",
+        "REQUEUED",
+        "REQUEUE_FED",
+        "REQUEUE_HOLD",
+        "SPECIAL_EXIT",
+        "RESV_DEL_HOLD",
+        "POWER_UP_NODE",
+        "EXPEDITING",
+    }
+)
+ALIVE = WAITING | {"RUNNING", "SUSPENDED", "STOPPED", "RESIZING", "SIGNALING", "STAGE_OUT"}
+"""States of an object that has not ended. COMPLETING is none of them: it hides what the object is."""
+OVER = frozenset(
+    {
+        "COMPLETED",
+        "FAILED",
+        "CANCELLED",
+        "TIMEOUT",
+        "NODE_FAIL",
+        "BOOT_FAIL",
+        "PREEMPTED",
+        "OUT_OF_MEMORY",
+        "DEADLINE",
+        "LAUNCH_FAILED",
+        "RECONFIG_FAIL",
+        "REVOKED",
+    }
+)
+"""Base states of an object that ended."""
+
+
+@dataclass(frozen=True, slots=True)
+class Look:
+    """What was seen of the current object.
+
+    :param soon: it is ending, and the answer is a matter of moments: worth asking again before the next tick.
+    :param running: it runs, by the queue: (restart count, start time, nodes).
+    """
+
+    object: ObjectAlive | ObjectEnded | Unknown
+    soon: bool = False
+    running: tuple[int, int, str] | None = None
+
+
+def look(state: State, view: View, details: Details) -> Look:
+    """Observe the current object of ``state``; unknown where there is none."""
+    submission, current = state.current, state.object
+    if submission is None or current is None:
+        return Look(Unknown("no object"))
+    if isinstance(view.queue, port.Unknown):
+        return Look(Unknown(view.queue.why))
+    if view.cluster and current.cluster != view.cluster:
+        return Look(Unknown(f"the object is on cluster {current.cluster}, and this tick asks {view.cluster}"))
+    if submission.at > view.at:
+        return Look(Unknown("submitted after the queue was asked"))
+    return _Observer(state.spec, submission, current.slurm_job_id, view, details).look()
+
+
+def in_time(submit_time: int | None, submission: Submission) -> bool:
+    """An object that was submitted at this time can be the submission's."""
+    return submit_time is None or submission.at - SKEW_S <= submit_time <= submission.deadline + SKEW_S
+
+
+@dataclass(frozen=True, slots=True)
+class _Observer:
+    """The looks at one object, ``slurm_job_id``, of one submission."""
+
+    spec: Spec
+    submission: Submission
+    slurm_job_id: int
+    view: View
+    details: Details
+
+    def look(self) -> Look:
+        queued = self.view.of_id(self.slurm_job_id)
+        if queued is None or not self.is_ours(queued):
+            return self.gone()
+        return self.living(queued) if queued.state in ALIVE else self.ending()
+
+    def is_ours(self, queued: port.QueueJob) -> bool:
+        """The object of this id is still the one that the submission made, and not a later job of the same id.
+
+        The word says so. Where its owner edited it away, the time of submission does; an id that began again
+        at 1 after a crash of slurmctld can belong to another job of the same owner within a minute, so another
+        job's word always counts against it.
+        """
+        if queued.uid != self.spec.uid:
+            return False
+        if queued.word is not None:
+            return queued.word == self.spec.word(self.submission.number)
+        if in_time(queued.submit_time, self.submission):
+            return True
+        # A requeue gives an object a new time of submission, and only a requeue raises the count.
+        answer = self.details.detail(self.slurm_job_id)
+        return isinstance(answer, port.Present) and bool(answer.value.restart)
+
+    def living(self, queued: port.QueueJob) -> Look:
+        """Alive by the queue. The restart count is asked for only where the record shows that it can have risen."""
+        pending = queued.state in WAITING
+        started = [execution for execution in self.submission.executions if execution.started]
+        for execution in started:
+            if not pending and execution.start_time is not None and execution.start_time == queued.start_time:
+                return Look(self.alive(execution.epoch.restart, pending=False))
+        if pending and not started and not self.submission.refusals:
+            return Look(ObjectAlive(self.submission.number, self.slurm_job_id, None, pending=True))
+        answer = self.details.detail(self.slurm_job_id)
+        if not isinstance(answer, port.Present) or answer.value.restart is None:
+            return Look(ObjectAlive(self.submission.number, self.slurm_job_id, None, pending))
+        restart = answer.value.restart
+        running = None
+        if (
+            queued.state == "RUNNING"
+            and queued.start_time is not None
+            and queued.start_time == answer.value.start_time
+        ):
+            running = (restart, queued.start_time, queued.nodes)
+        return Look(self.alive(restart, pending=pending), running=running)
+
+    def alive(self, restart: int, *, pending: bool) -> ObjectAlive:
+        """Not ended for good; an execution before the present one has ended where the count has risen."""
+        over = {end.restart for end in self.submission.ends}
+        before = [
+            execution
+            for execution in self.submission.executions
+            if execution.started and execution.epoch.restart < restart and execution.epoch.restart not in over
+        ]
+        here = ObjectAlive(self.submission.number, self.slurm_job_id, restart, pending)
+        if not before:
+            return here
+        execution = before[0]
+        row = _row_of(self.rows(), execution)
+        if row is None:
+            if self.details.has_accounting is not False:
+                return here  # asked again by the next tick
+            outcome, evidence = Outcome.LOST, _evidence(None, "restart count")
+        else:
+            verdict = classify(row, _helper(execution), started=True)
+            outcome, evidence = verdict.outcome or Outcome.LOST, _evidence(row, row.source)
+        previous = ObjectEnded(
+            self.submission.number,
+            self.slurm_job_id,
+            outcome,
+            evidence,
+            execution.epoch.restart,
+            execution.start_time,
+            final=False,
+        )
+        return replace(here, previous=previous)
+
+    def ending(self) -> Look:
+        """Completing, or over: the details tell what it was."""
+        answer = self.details.detail(self.slurm_job_id)
+        if isinstance(answer, port.Unknown):
+            return Look(Unknown(answer.why), soon=True)
+        if isinstance(answer, port.Absent):
+            return self.gone()
+        detail = answer.value
+        if detail.states & ALIVE:
+            pending = bool(detail.states & WAITING)
+            return Look(self.alive(detail.restart or 0, pending=pending))
+        row: port.JobDetail | None = None
+        if not detail.states & OVER or "CANCELLED" in detail.states:
+            # Text shows COMPLETING alone, and only accounting knows who cancelled it.
+            rows = self.rows()
+            row = _row_of(rows, self.execution(detail)) or (rows[-1] if rows else None)
+            if row is not None and not row.states & OVER:
+                row = None
+            age_s = self.view.at - (detail.end_time or self.view.at)
+            if row is None and self.details.has_accounting is not False and age_s < LOST_AFTER_S:
+                return Look(Unknown("accounting does not tell yet how it ended"), soon=True)
+        return self.verdict(detail, row)
+
+    def gone(self) -> Look:
+        """slurmctld no longer has it: accounting decides, or an old end note that nothing explains."""
+        rows = self.rows()
+        if rows is None and self.details.has_accounting is not False:
+            return Look(Unknown("not in the queue, and accounting does not answer"))
+        if rows and rows[-1].states & OVER:
+            return self.verdict(rows[-1], rows[-1])
+        ended = [note for note in self.view.notes_of(self.spec.job) if self.is_end(note)]
+        if ended and self.view.at - min(note.at for note in ended) >= LOST_AFTER_S:
+            start_time = ended[-1].body.get("start_time")
+            return Look(
+                ObjectEnded(
+                    self.submission.number,
+                    self.slurm_job_id,
+                    Outcome.LOST,
+                    _evidence(None, "end note"),
+                    None,
+                    start_time,
+                )
+            )
+        why = f", and {'/'.join(sorted(rows[-1].states))} in accounting" if rows else ""
+        return Look(Unknown(f"not in the queue{why}"), soon=bool(ended))
+
+    def verdict(self, detail: port.JobDetail, row: port.JobDetail | None) -> Look:
+        """The outcome; ``row`` is accounting's word where it was needed."""
+        execution = self.execution(detail)
+        told = detail if detail.states & OVER or row is None else row
+        if row is not None and row.by_uid is not None:
+            told = replace(told, by_uid=row.by_uid)
+        verdict = classify(told, _helper(execution), started=self.started(execution, detail))
+        outcome = verdict.outcome
+        if outcome is None:
+            return Look(Unknown(verdict.why), soon=True)
+        if outcome is Outcome.CANCELLED and self.was_refused():
+            outcome = Outcome.LAUNCH_FAILED
+        restart = detail.restart if execution is None else execution.epoch.restart
+        return Look(
+            ObjectEnded(
+                self.submission.number,
+                self.slurm_job_id,
+                outcome,
+                _evidence(told, told.source),
+                restart,
+                detail.start_time,
+            )
+        )
+
+    def was_refused(self) -> bool:
+        """The last that is known of the object is that PrologSlurmctld did not let it start.
+
+        Slurm shows it as cancelled, by root or, after the tick took it out of the queue, by its owner.
+        """
+        if not self.submission.refusals:
+            return False
+        refused = max(refusal.restart for refusal in self.submission.refusals)
+        started = [execution.epoch.restart for execution in self.submission.executions if execution.started]
+        return all(restart <= refused for restart in started)
+
+    def rows(self) -> list[port.JobDetail] | None:
+        """The rows of this object, oldest first: its owner's, and not those of another job with the same id."""
+        answer = self.details.rows(self.slurm_job_id)
+        if isinstance(answer, port.Unknown):
+            return None
+        if isinstance(answer, port.Absent):
+            return []
+        word = self.spec.word(self.submission.number)
+        rows = [
+            row
+            for row in answer.value
+            if row.uid == self.spec.uid
+            and (row.word is None or row.word == word)
+            and (row.submit_time is None or row.submit_time >= self.submission.at - SKEW_S)
+        ]
+        mine: list[port.JobDetail] = []
+        for row in sorted(rows, key=lambda row: (row.submit_time or 0, row.start_time or 0)):
+            timely = row.word == word or in_time(row.submit_time, self.submission)
+            # The first row is in time. Later ones are its requeues, unless the count began again: then the id did.
+            if timely or (mine and row.restart != 0):
+                mine.append(row)
+        return mine
+
+    def execution(self, detail: port.JobDetail) -> Execution | None:
+        """The execution that ``detail`` is about: of its start time, else of its restart count."""
+        for execution in reversed(self.submission.executions):
+            if execution.start_time is not None and execution.start_time == detail.start_time:
+                return execution
+        for execution in reversed(self.submission.executions):
+            if detail.restart is None or execution.epoch.restart == detail.restart:
+                return execution
+        return None
+
+    def started(self, execution: Execution | None, detail: port.JobDetail) -> bool:
+        """The batch script began: there is a start that was not refused.
+
+        Where no hook notes the starts, what Slurm says of times is all there is: a job that never ran is given
+        one time for both start and end.
+        """
+        if execution is None or not execution.started:
+            hook = (self.view.config or {}).get("PrologSlurmctld", "")
+            ran = (
+                detail.start_time is not None and detail.end_time is not None and detail.end_time > detail.start_time
+            )
+            return ran and hook in {"", "(null)"}
+        return all(
+            refusal.restart != execution.epoch.restart
+            or (refusal.start_time is not None and refusal.start_time != detail.start_time)
+            for refusal in self.submission.refusals
+        )
+
+    def is_end(self, note: Note) -> bool:
+        """An end note of this object."""
+        return (
+            note.kind == "end"
+            and note.word == self.spec.word(self.submission.number)
+            and note.slurm_job_id == self.slurm_job_id
+            and note.body.get("uid") == self.spec.uid
+        )
+
+
+def _row_of(rows: Sequence[port.JobDetail] | None, execution: Execution | None) -> port.JobDetail | None:
+    if not rows or execution is None:
+        return None
+    for row in rows:
+        if execution.start_time is not None and row.start_time == int(execution.start_time):
+            return row
+    for row in rows:
+        if row.restart is not None and row.restart == execution.epoch.restart:
+            return row
+    return None
+
+
+def _helper(execution: Execution | None) -> HelperEnd | None:
+    if execution is None or execution.ended is None:
+        return None
+    ended = execution.ended
+    return HelperEnd(ended.status, ended.signal, ended.outcome)
+
+
+def _evidence(detail: port.JobDetail | None, source: str) -> dict[str, Any]:
+    if detail is None:
+        return {
+            "state": None,
+            "flags": [],
+            "reason": "",
+            "exit_code": None,
+            "signal": None,
+            "by_uid": None,
+            "source": source,
+        }
+    base = sorted(detail.states & OVER) or sorted(detail.states)
+    return {
+        "state": base[0],
+        "flags": sorted(detail.states),
+        "reason": detail.reason,
+        "exit_code": detail.exit_status,
+        "signal": detail.exit_signal,
+        "by_uid": detail.by_uid,
+        "source": source,
+    }
+
+
+__all__ = ["ALIVE", "LOST_AFTER_S", "OVER", "SKEW_S", "WAITING", "Look", "in_time", "look"]

@@ -1,0 +1,274 @@
+"""One job in one pass: observe, decide, record, act, until there is nothing more to do.
+
+Runs with the owner's rights. Facts come first and acts after, one step at a time, so that a pass that dies
+anywhere is finished by the next one, and two passes at once decide each state once.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Any
+
+from slurm_dispatch.controller import settle
+from slurm_dispatch.controller.ends import look
+from slurm_dispatch.errors import one_line
+from slurm_dispatch.records.actions import Action, AppendFact, Cancel, LookUp, Nothing, Submit
+from slurm_dispatch.records.decide import Policy, decide
+from slurm_dispatch.records.fold import fold
+from slurm_dispatch.records.observation import Observation
+from slurm_dispatch.records.state import Phase, Settled, State
+from slurm_dispatch.slurm.port import Accepted, Ambiguous, Rejected, SlurmPort
+from slurm_dispatch.slurm.resubmit import resubmission
+from slurm_dispatch.state.jobs import SCRIPT, Record
+from slurm_dispatch.submit.run import MESSAGE_MAX, Intent, submit_once, wait_s
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from slurm_dispatch.controller.view import Details, View
+    from slurm_dispatch.records.facts import Fact
+
+ROUNDS_MAX = 64
+"""Steps of one job in one pass: a whole replacement takes about ten, and the next pass goes on."""
+SOON_S = (0.2, 0.5, 1.0, 2.0, 5.0)
+"""When to ask again about an object that is ending, by how often it was asked."""
+
+
+@dataclass(slots=True)
+class Report:
+    """What one job's pass came to; goes from the owner's child to the tick as JSON.
+
+    :param seq: the last fact that was read; 0 if the record could not be read.
+    :param soon: the object is ending and its outcome was not told yet.
+    :param due: Unix seconds when it is worth looking again even if nothing changes, or ``None``.
+    :param lines: what was decided and done, for the log.
+    :param trouble: why it could not be finished, one line, or empty.
+    :param done_notes: notes that are facts now.
+    :param refuse: identity words of submissions that must not start any more.
+    """
+
+    key: str
+    seq: int = 0
+    closed: bool = False
+    soon: bool = False
+    due: float | None = None
+    lines: list[str] = field(default_factory=list)
+    trouble: str = ""
+    done_notes: list[str] = field(default_factory=list)
+    refuse: list[str] = field(default_factory=list)
+
+
+@dataclass(frozen=True, slots=True)
+class Means:
+    """What a pass works with.
+
+    :param by: who the facts are by (``tick@<host>``, ``user:<name>@<host>``).
+    :param submit_timeout_s: the deadline of one sbatch.
+    :param message_timeout_s: Slurm's MessageTimeout; ``None``: its configuration tells.
+    :param site_environment: what Slurm's commands need on this host.
+    :param stop_at: ``time.monotonic()`` after which nothing more is begun.
+    """
+
+    port: SlurmPort
+    policy: Policy
+    by: str
+    submit_timeout_s: float
+    message_timeout_s: float | None
+    site_environment: Mapping[str, str]
+    stop_at: float = float("inf")
+
+    def until(self, stop_at: float) -> Means:
+        """The same, with another end."""
+        return replace(self, stop_at=stop_at)
+
+
+class Job:
+    """One job in one pass.
+
+    :param details: shared by the jobs of one owner, so that accounting is asked once for all.
+    """
+
+    def __init__(self, record: Record, view: View, details: Details, means: Means) -> None:
+        self._record = record
+        self._view = view
+        self._details = details
+        self._means = means
+        self._cancelled: set[int] = set()
+        self.report = Report(os.path.basename(record.folder))
+
+    def want(self) -> State:
+        """Read the record and tell :class:`Details` what will be asked.
+
+        :raises DispatchError: the record cannot be read.
+        """
+        state = fold(self._record.read())
+        self.report.seq = state.seq
+        self.report.closed = state.phase is Phase.CLOSED
+        current, submission = state.object, state.current
+        if current is not None and submission is not None and submission.at <= self._view.at:
+            queued = self._view.of_id(current.slurm_job_id)
+            if queued is None or queued.state not in {"PENDING", "RUNNING"}:
+                self._details.want(current.slurm_job_id, submission.at - 3600)
+        return state
+
+    def work(self) -> Report:
+        """Take every step that can be taken now.
+
+        :raises DispatchError: the record cannot be read or written, or an act failed for good.
+        """
+        for _ in range(ROUNDS_MAX):
+            facts = self._record.read()
+            state = fold(facts)
+            self.report.seq = state.seq
+            self.report.closed = state.phase is Phase.CLOSED
+            if time.monotonic() > self._means.stop_at:
+                self.report.soon = True
+                break
+            actions = decide(state, self._observe(state), self._means.policy, self._view.at)
+            if any(isinstance(action, LookUp) for action in actions):
+                actions = decide(state, self._observe(state, look_up=True), self._means.policy, self._view.at)
+            if not self._perform(state, actions):
+                self._finish(state, facts)
+                break
+        return self.report
+
+    def _observe(self, state: State, *, look_up: bool = False) -> Observation:
+        seen = look(state, self._view, self._details)
+        self.report.soon = seen.soon
+        notes = self._view.notes_of(state.spec.job)
+        lookups = None
+        if look_up and state.current is not None and state.current.settled is Settled.OPEN:
+            lookups = settle.lookups(state, state.current, self._view, self._details)
+        return Observation(
+            host=self._view.host,
+            incoming=settle.incoming(state, notes, seen, self._view.cluster),
+            object=seen.object,
+            lookups=lookups,
+            seen=settle.seen(state, self._view),
+        )
+
+    def _perform(self, state: State, actions: Sequence[Action]) -> bool:
+        """Do the actions in order.
+
+        :returns: true if the record is another one now, so that there is more to decide.
+        """
+        seq = state.seq
+        for action in actions:
+            if isinstance(action, AppendFact):
+                if not self._record.append(seq + 1, action.kind, self._means.by, action.body):
+                    return True  # somebody else was first: read again
+                seq += 1
+                self._say(action.kind, action.body)
+            elif isinstance(action, Submit):
+                return self._submit(state, seq, action)
+            elif isinstance(action, Cancel):
+                if action.object.slurm_job_id in self._cancelled:
+                    continue
+                answer = self._means.port.cancel(action.object.slurm_job_id, action.object.cluster or None)
+                if not answer.done:
+                    self.report.trouble = f"cannot cancel Slurm job {action.object.slurm_job_id}: {answer.why}"
+                    return seq > state.seq
+                self._cancelled.add(action.object.slurm_job_id)
+                self.report.soon = self.report.soon or not action.stray
+                self._line(f"cancelled Slurm job {action.object.slurm_job_id}: {action.why}")
+            elif isinstance(action, Nothing):
+                self.report.due = action.until
+        return seq > state.seq
+
+    def _submit(self, state: State, seq: int, action: Submit) -> bool:
+        if time.monotonic() + self._means.submit_timeout_s > self._means.stop_at:
+            self.report.soon = True  # sbatch could be cut off before its own deadline
+            return False
+        word = state.spec.word(action.submission)
+        call = resubmission(
+            state.spec,
+            word,
+            script_path=os.path.join(self._record.folder, SCRIPT),
+            script=self._record.script(),
+            environment=self._record.environment(),
+            site_environment=self._means.site_environment,
+            deadline_s=self._means.submit_timeout_s,
+            changes=action.changes,
+            config=self._view.config,
+        )
+        answer = submit_once(
+            self._record,
+            self._means.port,
+            Intent(word, action.changes, action.decision),
+            call,
+            seq=seq,
+            by=self._means.by,
+            cluster=state.spec.cluster,
+            settle_after_s=self._settle_after(),
+        )
+        if isinstance(answer, Accepted):
+            self._line(f"submission {action.submission} is Slurm job {answer.slurm_job_id}")
+            self._write_answer(
+                action.submission,
+                "submitted",
+                {
+                    "cluster": answer.cluster or state.spec.cluster,
+                    "slurm_job_id": answer.slurm_job_id,
+                    "how": "answer",
+                },
+            )
+        elif isinstance(answer, Rejected):
+            self._line(f"submission {action.submission} was rejected: {answer.message}")
+            message = one_line(answer.message)[:MESSAGE_MAX]
+            self._write_answer(action.submission, "rejected", {"status": answer.status, "message": message})
+        elif isinstance(answer, Ambiguous):
+            self._line(f"submission {action.submission} is not known to have reached Slurm: {answer.why}")
+        return True
+
+    def _write_answer(self, submission: int, kind: str, body: Mapping[str, Any]) -> None:
+        """Write what sbatch said, if it is not there: another tick or the helper can have taken the next number."""
+        for _ in range(ROUNDS_MAX):
+            state = fold(self._record.read())
+            current = state.current
+            if current is None or current.number != submission or current.settled is not Settled.OPEN:
+                return
+            if self._record.append(state.seq + 1, kind, self._means.by, {"submission": submission, **body}):
+                return
+
+    def _settle_after(self) -> float:
+        """How long somebody else must watch an intent before he settles it (P6)."""
+        found = self._means.message_timeout_s
+        if found is None:
+            text = (self._view.config or {}).get("MessageTimeout", "").split(" ")[0]
+            found = float(text) if text.isdigit() else None
+        return wait_s(self._means.submit_timeout_s, found)
+
+    def _finish(self, state: State, facts: Sequence[Fact]) -> None:
+        """Nothing more to do: which notes have become facts, and which submissions must never start."""
+        notes = self._view.notes_of(state.spec.job)
+        self.report.done_notes = settle.done_with(state, facts, notes, self._view.at)
+        there = {str(note.word) for note in notes if note.kind == "refuse"}
+        burnt = [
+            str(state.spec.word(submission.number))
+            for submission in state.submissions
+            if submission.settled is Settled.BURNT
+        ]
+        self.report.refuse = [word for word in burnt if word not in there] if state.phase is not Phase.CLOSED else []
+
+    def _say(self, kind: str, body: Mapping[str, Any]) -> None:
+        if kind == "end":
+            text = "ended" if body["final"] else "was restarted by Slurm, its execution ended"
+            self._line(f"Slurm job {body['slurm_job_id']} {text}: {body['outcome']}")
+        elif kind == "decision":
+            self._line(f"{body['outcome']}: {body['action']} ({body['reason'] or body['rule']})")
+        elif kind == "submitted":
+            self._line(f"submission {body['submission']} is Slurm job {body['slurm_job_id']}, found by {body['how']}")
+        elif kind == "burnt":
+            self._line(f"submission {body['submission']} never reached Slurm: {body['evidence']}")
+        elif kind == "stray":
+            self._line(f"Slurm job {body['slurm_job_id']} is a stray of submission {body['submission']}")
+        elif kind == "closed":
+            self._line(f"closed: {body['why']}{': ' + body['reason'] if body['reason'] else ''}")
+
+    def _line(self, text: str) -> None:
+        self.report.lines.append(text)
+
+
+__all__ = ["ROUNDS_MAX", "SOON_S", "Job", "Means", "Report"]

@@ -1,0 +1,184 @@
+"""What one pass knows: the site's folder as SlurmUser read it, and Slurm's queue, at one moment.
+
+The law: *the notes are read before the queue is asked, and nothing counts as later than* :attr:`View.at`, which
+is taken before both. So a wait that is over at that time was over when every source was asked.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass, field
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any
+
+from slurm_dispatch.errors import BadDataError
+from slurm_dispatch.model.identity import Word, parse_word
+from slurm_dispatch.slurm.port import Absent, JobDetail, Present, Queue, QueueJob, SlurmPort, Unknown
+from slurm_dispatch.state.folder import JobFolder
+from slurm_dispatch.state.notes import Note
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping, Sequence
+
+
+@dataclass(frozen=True, slots=True)
+class Folder:
+    """The state folder as it was read: whose job is which, and the notes.
+
+    :param more: there are more notes than were read, so that silence says nothing.
+    """
+
+    jobs: tuple[JobFolder, ...]
+    notes: tuple[Note, ...]
+    bad: tuple[tuple[str, str], ...]
+    more: bool
+
+
+def pack_folder(folder: Folder) -> bytes:
+    """``folder`` as a child hands it to its parent."""
+    return json.dumps(
+        {
+            "jobs": [[job.key, job.uid] for job in folder.jobs],
+            "notes": [
+                [note.name, note.kind, str(note.word), note.cluster, note.slurm_job_id, note.at, dict(note.body)]
+                for note in folder.notes
+            ],
+            "bad": folder.bad,
+            "more": folder.more,
+        }
+    ).encode("ascii")
+
+
+def unpack_folder(data: bytes) -> Folder:
+    """The opposite of :func:`pack_folder`.
+
+    :raises BadDataError: it is not what :func:`pack_folder` made.
+    """
+    try:
+        content = json.loads(data)
+        return Folder(
+            tuple(JobFolder(str(key), int(uid)) for key, uid in content["jobs"]),
+            tuple(_note(parts) for parts in content["notes"]),
+            tuple((str(name), str(why)) for name, why in content["bad"]),
+            bool(content["more"]),
+        )
+    except (ValueError, KeyError, TypeError, RecursionError) as error:
+        raise BadDataError(f"the child that read the state folder answered nonsense: {error}") from error
+
+
+def _note(parts: list[Any]) -> Note:
+    name, kind, word, cluster, slurm_job_id, at, body = parts
+    parsed = parse_word(word)
+    if parsed is None:
+        raise BadDataError(f"{word!r} is not an identity word")
+    return Note(str(name), str(kind), parsed, str(cluster), int(slurm_job_id), float(at), MappingProxyType(body))
+
+
+@dataclass(slots=True)
+class View:
+    """What a pass knows of the world outside the records.
+
+    :param at: Unix seconds before anything was asked.
+    :param cluster: the cluster that the queue is of; empty: not known, then every object is taken for its own.
+    :param accounting: false where the site has none, ``None`` where that is not known.
+    :param notes: by key; ``None`` where the caller may not read them.
+    :param complete: no note was left unread, but those of ``bad``.
+    :param bad: keys of jobs that have a note that could not be read.
+    :param config: Slurm's configuration, or ``None`` where it was not told.
+    """
+
+    at: float
+    host: str
+    cluster: str
+    queue: Queue | Unknown
+    accounting: bool | None
+    notes: Mapping[str, Sequence[Note]] | None
+    complete: bool
+    config: Mapping[str, str] | None = None
+    bad: frozenset[str] = frozenset()
+    _by_id: dict[int, QueueJob] = field(default_factory=dict)
+    _by_key: dict[str, list[QueueJob]] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        if isinstance(self.queue, Queue):
+            for job in self.queue.jobs:
+                self._by_id[job.slurm_job_id] = job
+                if job.word is not None:
+                    self._by_key.setdefault(job.word.job, []).append(job)
+
+    def of_key(self, key: str) -> list[QueueJob]:
+        """The objects of the queue that carry a word of this job, whoever owns them."""
+        return self._by_key.get(key, [])
+
+    def of_id(self, slurm_job_id: int) -> QueueJob | None:
+        """The object of this id in the queue."""
+        return self._by_id.get(slurm_job_id)
+
+    def has_all_notes_of(self, key: str) -> bool:
+        """No note of this job was left unread, so that one that is not there says something."""
+        return self.notes is not None and self.complete and key not in self.bad
+
+    def notes_of(self, key: str) -> Sequence[Note]:
+        """The notes of this job; empty where they cannot be read."""
+        return () if self.notes is None else self.notes.get(key, ())
+
+
+def key_in(name: str) -> str:
+    """The key in the name of a note, also of one that does not parse; empty if there is none."""
+    parts = name.split(".")
+    return parts[1] if len(parts) > 1 else ""
+
+
+def notes_by_key(notes: Iterable[Note]) -> dict[str, list[Note]]:
+    """The notes of each job, in the order of their names."""
+    found: dict[str, list[Note]] = {}
+    for note in notes:
+        found.setdefault(note.word.job, []).append(note)
+    return found
+
+
+class Details:
+    """Slurm's details, asked as the owner, each at most once a pass.
+
+    Accounting is one call for all objects that :meth:`want` named before the first answer is needed.
+    """
+
+    def __init__(self, port: SlurmPort, *, accounting: bool | None) -> None:
+        self._port = port
+        self.has_accounting = accounting
+        self._wanted: set[int] = set()
+        self._since: int | None = None
+        self._details: dict[int, Present[JobDetail] | Absent | Unknown] = {}
+        self._rows: dict[int, Present[tuple[JobDetail, ...]] | Absent | Unknown] = {}
+
+    def want(self, slurm_job_id: int, since: float) -> None:
+        """This object's rows may be asked for; it was submitted no earlier than ``since``."""
+        self._wanted.add(slurm_job_id)
+        self._since = int(since) if self._since is None else min(self._since, int(since))
+
+    def detail(self, slurm_job_id: int) -> Present[JobDetail] | Absent | Unknown:
+        """What slurmctld says of the object."""
+        if slurm_job_id not in self._details:
+            self._details.update(self._port.detail([slurm_job_id]))
+        return self._details.get(slurm_job_id, Unknown("no answer about this object"))
+
+    def rows(self, slurm_job_id: int) -> Present[tuple[JobDetail, ...]] | Absent | Unknown:
+        """The rows of accounting of the object, oldest first."""
+        if self.has_accounting is False:
+            return Unknown("this site has no accounting")
+        if slurm_job_id not in self._rows:
+            asked = sorted(self._wanted | {slurm_job_id})
+            self._rows.update(self._port.accounting(asked, since=self._since))
+        return self._rows.get(slurm_job_id, Unknown("no answer about this object"))
+
+    def refresh(self) -> None:
+        """Forget what was answered: the next question is a new one."""
+        self._details.clear()
+        self._rows.clear()
+
+    def rows_of_word(self, word: Word, uid: int, since: float) -> Present[tuple[JobDetail, ...]] | Absent | Unknown:
+        """The rows of this owner whose comment has the word."""
+        return self._port.accounting_by_word(word, uid, since=int(since))
+
+
+__all__ = ["Details", "Folder", "View", "key_in", "notes_by_key", "pack_folder", "unpack_folder"]

@@ -1,0 +1,134 @@
+"""The outcome of an execution that has ended, from what the helper and Slurm say.
+
+The law of this module: *what the helper saw comes first, a person's or Slurm's own act comes before the
+status that a dying command gave, and a state that is not in the table is no outcome at all.*
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from slurm_dispatch.model.outcome import UNFINISHED_STATUS, Outcome
+
+if TYPE_CHECKING:
+    from slurm_dispatch.slurm.port import JobDetail
+
+# Ends that something else than the command brought about: the command's status then says nothing.
+FORCED: dict[str, Outcome] = {
+    "PREEMPTED": Outcome.PREEMPTED,
+    "NODE_FAIL": Outcome.NODE_FAIL,
+    "BOOT_FAIL": Outcome.BOOT_FAIL,
+    "DEADLINE": Outcome.DEADLINE,
+    "OUT_OF_MEMORY": Outcome.OUT_OF_MEMORY,
+    "TIMEOUT": Outcome.TIMEOUT,
+    "CANCELLED": Outcome.CANCELLED,
+}
+ALIVE = frozenset({
+    "RUNNING", "SUSPENDED", "STOPPED", "CONFIGURING", "RESIZING", "SIGNALING", "STAGE_OUT", "POWER_UP_NODE",
+})  # fmt: skip
+# Slurm's reasons for a job that failed before its script ran (slurm_protocol_defs.c: job_state_reason_string).
+LAUNCH_REASONS = frozenset({"JobLaunchFailure", "PrologFailure", "launch_failed_requeued_held", "NodeLaunchFailure"})
+# The helper's words for an end that it brought about or saw; `unfinished` is treated like its status.
+_OWN_WORDS = frozenset({Outcome.STALLED, Outcome.NOT_RESUMED, Outcome.STORE_ERROR})
+
+
+@dataclass(frozen=True, slots=True)
+class HelperEnd:
+    """What the helper handed on (the fact ``ended``): the command's own status or signal, or a word."""
+
+    status: int | None = None
+    signal: int | None = None
+    outcome: Outcome | None = None
+
+    @property
+    def unfinished(self) -> bool:
+        """The command saved and wants to go on."""
+        return self.outcome is Outcome.UNFINISHED or self.status == UNFINISHED_STATUS
+
+    @property
+    def failed(self) -> bool:
+        """The command did not end with 0."""
+        return self.signal is not None or self.status not in {None, 0}
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """An outcome, or none yet.
+
+    :param outcome: ``None``: it has not ended, or what Slurm says is not known; ``why`` says which.
+    :param final: false where Slurm restarts the object itself.
+    """
+
+    outcome: Outcome | None
+    why: str
+    final: bool = True
+
+
+def classify(detail: JobDetail, ended: HelperEnd | None, *, started: bool) -> Verdict:
+    """Why an execution ended.
+
+    :param started: the batch script began, as far as is known (a start note without a refusal).
+    """
+    states = detail.states
+    said = ",".join(sorted(states))
+    if "PENDING" in states or "REQUEUED" in states:
+        return _requeued(detail, said)
+    if states & ALIVE:
+        return Verdict(None, f"it has not ended: {said}", final=False)
+    if states == {"COMPLETING"}:
+        return Verdict(None, "completing; the text does not say what it was")
+    if ended is not None and ended.outcome in _OWN_WORDS:
+        return Verdict(ended.outcome, f"the helper says {ended.outcome}; Slurm says {said}")
+    never = _never_started(detail, started=started)
+    if never:
+        return Verdict(Outcome.LAUNCH_FAILED, never)
+    for state, outcome in FORCED.items():
+        if state in states:
+            if state == "TIMEOUT" and ended is not None and ended.unfinished:
+                return Verdict(Outcome.UNFINISHED, "the command saved and wants to go on; Slurm says TIMEOUT")
+            return Verdict(outcome, f"Slurm says {said}{_by(detail)}")
+    if "COMPLETED" in states or "FAILED" in states:
+        return _by_itself(detail, ended, said)
+    return Verdict(None, f"Slurm says {said}, which this version does not know")
+
+
+def _requeued(detail: JobDetail, said: str) -> Verdict:
+    """Slurm starts the object again: an accounting row says why, the queue no longer does."""
+    if "REQUEUED" in detail.states and "PENDING" not in detail.states:
+        return Verdict(Outcome.CANCELLED, "somebody had it requeued (scontrol requeue)", final=False)
+    if detail.completing or (detail.restart or 0) > 0:
+        return Verdict(None, f"Slurm starts it again and no longer says why it ended: {said}", final=False)
+    return Verdict(None, f"it has not started: {said}", final=False)
+
+
+def _never_started(detail: JobDetail, *, started: bool) -> str:
+    """Why the script never ran, or ``""``."""
+    if detail.reason in LAUNCH_REASONS or "LAUNCH_FAILED" in detail.states:
+        return f"Slurm could not launch it: {detail.reason or 'LAUNCH_FAILED'}"
+    if started or not detail.nodes:
+        return ""  # without nodes it was cancelled in the queue, which is a person's wish
+    if "FAILED" in detail.states or "NODE_FAIL" in detail.states:
+        return f"its script never started; Slurm says {','.join(sorted(detail.states))}"
+    if "CANCELLED" in detail.states and detail.by_uid == 0 and detail.uid != 0:
+        return "it got nodes and its script never started; Slurm shows it as cancelled by root"
+    return ""
+
+
+def _by_itself(detail: JobDetail, ended: HelperEnd | None, said: str) -> Verdict:
+    if ended is not None:
+        if ended.unfinished:
+            return Verdict(Outcome.UNFINISHED, "the command saved and wants to go on")
+        if ended.failed:
+            how = f"signal {ended.signal}" if ended.signal is not None else f"status {ended.status}"
+            return Verdict(Outcome.FAILED, f"the command ended with {how}; Slurm says {said}")
+    if detail.exit_status == UNFINISHED_STATUS and not detail.exit_signal:
+        return Verdict(Outcome.UNFINISHED, f"the script ended with {UNFINISHED_STATUS}")
+    if "FAILED" in detail.states:
+        code = f"{detail.exit_status}:{detail.exit_signal}"
+        return Verdict(Outcome.FAILED, f"Slurm says {said}, exit code {code}")
+    return Verdict(Outcome.COMPLETED, f"Slurm says {said}")
+
+
+def _by(detail: JobDetail) -> str:
+    return f" by uid {detail.by_uid}" if detail.by_uid is not None else ""

@@ -1,0 +1,127 @@
+"""The call of sbatch for a job's next submission, from what was recorded of its first.
+
+The law of this module: *the job gets the environment, the script, the folder and the options that it had, and
+sbatch itself gets nothing of the user's.*
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from slurm_dispatch.slurm.directives import sbatch_options, without
+from slurm_dispatch.slurm.limits import NAMES, PREFIX, as_resource, propagated
+from slurm_dispatch.slurm.options import parse, without_options
+from slurm_dispatch.slurm.port import SbatchCall
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from slurm_dispatch.model.identity import Word
+    from slurm_dispatch.records.spec import Spec
+
+NOT_REPEATED = frozenset({
+    "wait", "hold", "begin", "test-only", "parsable", "quiet", "verbose", "dependency", "comment",
+})  # fmt: skip
+"""Options of the first submission that a later one must not have, on the command line or in the script: the
+dependencies were met when it started, and the comment is put together anew."""
+_SITE = ("PATH", "SLURM_CONF", "SLURM_CONF_SERVER", "SLURM_JWT")
+# Plugins' options can come as variables; sbatch looks for them in its own environment.
+_PLUGIN = ("SPANK_", "_SLURM_SPANK_OPTION_", "SLURM_SPANK_")
+
+
+def comment_with(comment: str, word: Word) -> str:
+    """The user's comment with the identity word as its last."""
+    return f"{comment} {word}" if comment else str(word)
+
+
+def resubmission(
+    spec: Spec,
+    word: Word,
+    *,
+    script_path: str,
+    script: bytes,
+    environment: bytes,
+    site_environment: Mapping[str, str],
+    deadline_s: float,
+    changes: Sequence[str] = (),
+    config: Mapping[str, str] | None = None,
+) -> SbatchCall:
+    """The call for submission ``word.submission`` (2 and later) of a job, to be made as its owner.
+
+    :param script_path: the recorded copy of the script, and ``script`` its content (empty with ``--wrap``).
+    :param environment: the recorded environment, NUL-separated ``NAME=value``.
+    :param site_environment: what the commands need on this host (``SLURM_CONF``, ``PATH``).
+    :param changes: sbatch options that the rule adds, each as ``--name=value``.
+    :param config: ``scontrol show config``, for the limits that the site propagates.
+    """
+    given, _, _ = sbatch_options(script)
+    recorded = parse(spec.argv)
+    gone = set(NOT_REPEATED)
+    added = [_merged(change, recorded.last("exclude") or given.last("exclude")) for change in changes]
+    if any(change.startswith("--exclude=") for change in changes):
+        gone.add("nodelist")  # the two together ask for nodes that are not to be had
+    kept = without_options(spec.argv, gone)
+    variables = _variables(environment)
+    asked = recorded.last("propagate") or given.last("propagate")
+    marks = propagated(config or {}, (asked.value or "") if asked is not None else None)
+    export = recorded.last("export") or given.last("export")
+    own, handed = _split_environment(variables, export.value if export is not None else None, marks)
+    repeated = script if spec.wrap else without(script, gone)
+    options = (*kept, *added, f"--comment={comment_with(spec.comment, word)}")
+    changed = repeated != script
+    where = () if spec.wrap else spec.script_args if changed else (script_path, *spec.script_args)
+    return SbatchCall(
+        argv=(*options, *where),
+        environment={**own, **{name: site_environment[name] for name in _SITE if name in site_environment}},
+        deadline_s=deadline_s,
+        job_environment=handed,
+        script=repeated if changed else b"",
+        script_at=len(options) if changed else None,
+        workdir=spec.workdir,
+        umask=spec.umask,
+        limits=as_resource(variables) if handed is None else (),
+    )
+
+
+def _merged(change: str, user: object) -> str:
+    """``--exclude`` of a rule beside the user's own: sbatch would take the last one only."""
+    value = getattr(user, "value", None)
+    if change.startswith("--exclude=") and value:
+        return f"--exclude={value},{change.removeprefix('--exclude=')}"
+    return change
+
+
+def _variables(environment: bytes) -> dict[str, str]:
+    found: dict[str, str] = {}
+    for entry in environment.split(b"\0"):
+        name, equals, value = entry.decode("utf-8", "surrogateescape").partition("=")
+        if equals and name:
+            found[name] = value
+    return found
+
+
+def _split_environment(
+    variables: Mapping[str, str], export: str | None, marks: Mapping[str, str]
+) -> tuple[dict[str, str], bytes | None]:
+    """What goes into sbatch's own environment, and what by ``--export-file`` (``None``: nothing).
+
+    ``--export=NONE``, ``NIL`` and a list without ``ALL`` throw the file away or would let all of it through.
+    They look for what they export in sbatch's own environment: there they find only what they name, and what
+    they export anyway.
+    """
+    plugin = {name: value for name, value in variables.items() if name.startswith(_PLUGIN)}
+    words = [] if export is None else export.split(",")
+    if export is None or any(word.upper() == "ALL" for word in words):
+        passed = {name: value for name, value in variables.items() if not name.startswith(PREFIX)}
+        for name in NAMES:
+            if name in marks and PREFIX + name in variables:
+                passed[PREFIX + name] = marks[name] + variables[PREFIX + name]
+        text = "".join(f"{name}={value}\0" for name, value in passed.items())
+        return plugin, text.encode("utf-8", "surrogateescape")
+    named = {word for word in words if "=" not in word}
+    own = {
+        name: value
+        for name, value in variables.items()
+        if (name in named or name.startswith(("SLURM_", "SPANK_"))) and not name.startswith(PREFIX)
+    }
+    return {**plugin, **own}, None

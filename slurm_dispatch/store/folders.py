@@ -1,0 +1,129 @@
+"""Folders of a checkpoint root: opened without following links, made with the root's own modes, synced.
+
+Who may read and write a root is decided by the root folder, not by the umask of whoever comes first: group bits
+and setgid of the root are those of everything that is made in it, so that a team-mate's job can go on.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import stat
+import time
+from dataclasses import dataclass
+
+from slurm_dispatch.errors import AbsentError, CorruptError, show, store_error
+
+_FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC | os.O_NOFOLLOW
+_MAKE_WAITS_S = (0.0, 0.01, 0.05, 0.2, 0.5, 1.0)
+"""Waits between tries to enter a folder that is said to exist and not to: clients cache both for a while."""
+
+
+@dataclass(frozen=True, slots=True)
+class Modes:
+    """Permission bits for what is made in a root."""
+
+    folder: int
+    file: int
+
+
+def modes_of(root_mode: int) -> Modes:
+    """The modes that a root's own mode asks for: the same for owner and group, and never writable for others."""
+    folder = (root_mode & 0o775) | 0o700
+    return Modes(folder, folder & 0o664)
+
+
+def enter(parent: int, name: bytes, shown: bytes) -> int:
+    """A descriptor of the folder ``name`` in ``parent``.
+
+    :param shown: the whole path, for messages.
+    :raises AbsentError: it is not there.
+    :raises CorruptError: something else is there, a link too.
+    """
+    try:
+        return os.open(name, _FOLDER, dir_fd=parent)
+    except OSError as error:
+        if error.errno in {errno.ENOTDIR, errno.ELOOP}:
+            raise CorruptError(f"opening folder {show(shown)}: something that is not a folder is there") from error
+        raise store_error(error, "opening folder", shown) from error
+
+
+def make(parent: int, name: bytes, shown: bytes, mode: int) -> int:
+    """Like :func:`enter`, and make the folder if it is missing. The caller syncs ``parent``.
+
+    Two processes that make it at once both get it. A mode that a killed maker left too narrow is put right.
+    """
+    last: AbsentError | None = None
+    for wait_s in _MAKE_WAITS_S:
+        time.sleep(wait_s)
+        try:
+            descriptor = enter(parent, name, shown)
+        except AbsentError as error:
+            last = error
+            _mkdir(parent, name, shown, mode)
+            try:
+                descriptor = enter(parent, name, shown)
+            except AbsentError as still:
+                # "It exists" and then "it does not": a cached absence. Reading the parent refreshes it.
+                last = still
+                _refresh(parent)
+                continue
+        _widen(descriptor, mode)
+        return descriptor
+    assert last is not None
+    raise last
+
+
+def _mkdir(parent: int, name: bytes, shown: bytes, mode: int) -> None:
+    try:
+        os.mkdir(name, mode, dir_fd=parent)
+    except FileExistsError:
+        pass  # somebody else was first, which is as good
+    except OSError as error:
+        raise store_error(error, "making folder", shown) from error
+
+
+def _widen(descriptor: int, mode: int) -> None:
+    found = os.fstat(descriptor)
+    if found.st_uid == os.geteuid() and found.st_mode & mode != mode:
+        try:
+            os.fchmod(descriptor, stat.S_IMODE(found.st_mode) | mode)
+        except OSError:
+            pass  # a filesystem without modes: then nobody is kept out by them
+
+
+def _refresh(parent: int) -> None:
+    try:
+        again = os.open(b".", _FOLDER, dir_fd=parent)
+        try:
+            os.listdir(again)
+        finally:
+            os.close(again)
+    except OSError:
+        pass  # the next try to enter says what is wrong
+
+
+def list_fresh(path: bytes) -> list[bytes]:
+    """The names in a folder, from an open of its own: what a cached absence hides, this shows.
+
+    :raises StoreError: it cannot be read; :class:`AbsentError` if it is not there.
+    """
+    try:
+        return os.listdir(path)
+    except OSError as error:
+        raise store_error(error, "listing", path) from error
+
+
+def sync(descriptor: int, shown: bytes) -> bool:
+    """Fsync an open folder.
+
+    :returns: false where the filesystem cannot sync a folder at all.
+    :raises AmbiguousError: for ``EIO``: what was made in it may be gone after a power loss.
+    """
+    try:
+        os.fsync(descriptor)
+    except OSError as error:
+        if error.errno in {errno.EINVAL, errno.ENOTSUP}:
+            return False
+        raise store_error(error, "syncing folder", shown) from error
+    return True

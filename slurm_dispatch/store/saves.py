@@ -1,0 +1,149 @@
+"""Where a save is: its path relative to the root, inside the execution that made it, with nothing that leads out."""
+
+from __future__ import annotations
+
+import os
+import stat
+
+from slurm_dispatch.errors import BadDataError, show, store_error
+from slurm_dispatch.model.publication import PREFIX_LENGTH, check_path, encode_path
+from slurm_dispatch.store.folders import sync
+
+
+def relative_save(root: bytes, attempt: str, path: str | bytes) -> bytes:
+    """The path of a save relative to the root, with every link on the way resolved (C094).
+
+    :param path: absolute, by any name that the root has on this host, or relative to the root.
+    :raises BadDataError: it is not inside ``exec/<attempt>/``, or cannot be written in a publication.
+    """
+    real_root = os.path.realpath(root)
+    real = os.path.realpath(os.path.join(real_root, os.fsencode(path)))
+    folder = os.path.join(real_root, b"exec", attempt.encode("ascii"), b"")
+    if not real.startswith(folder) or real == folder:
+        raise BadDataError(
+            f"save {show(path)} is outside {show(folder)}", hint="an execution publishes what it wrote itself"
+        )
+    if real[len(folder) :].split(b"/", 1)[0] == b".dispatch":
+        raise BadDataError(f"save {show(path)} is in the helper's own folder")
+    relative = real[len(os.path.join(real_root, b"")) :]
+    check_path(relative)
+    return relative
+
+
+def check_length(relative: bytes, limit: int) -> None:
+    """Refuse a path for which the publication's name would be longer than ``limit`` bytes, the filesystem's own."""
+    length = PREFIX_LENGTH + len(encode_path(relative))
+    if length > limit:
+        longest = max(0, (limit - PREFIX_LENGTH) * 5 // 8)
+        raise BadDataError(
+            f"the save's path {show(relative)} has {len(relative)} bytes",
+            hint=f"this filesystem's names of {limit} bytes carry at most {longest}; use shorter folder names",
+        )
+
+
+def check_save(root: bytes, relative: bytes) -> None:
+    """Refuse a save that is missing or empty, or that has special files or links that lead out of it.
+
+    Nothing is read but folders, up to the first file that has a byte in it.
+
+    :raises BadDataError: naming the save and what is wrong.
+    :raises StoreError: it could not be looked.
+    """
+    path = os.path.join(root, relative)
+    try:
+        if not _has_bytes(path):
+            raise BadDataError(f"save {show(relative)} is empty", hint="no file in it has a byte")
+    except FileNotFoundError as error:
+        raise BadDataError(f"save {show(relative)} is not there") from error
+    except OSError as error:
+        raise store_error(error, "looking at save", relative) from error
+
+
+def _has_bytes(path: bytes) -> bool:
+    found = os.lstat(path)
+    if stat.S_ISREG(found.st_mode):
+        return found.st_size > 0
+    if not stat.S_ISDIR(found.st_mode):
+        raise BadDataError(f"save {show(path)} is neither a file nor a folder")
+    full = False
+    folders = [path]
+    while folders:
+        with os.scandir(folders.pop()) as entries:
+            for entry in entries:
+                if entry.is_symlink():
+                    check_link(path, entry.path)
+                elif entry.is_dir(follow_symlinks=False):
+                    folders.append(entry.path)
+                elif not entry.is_file(follow_symlinks=False):
+                    raise BadDataError(f"save {show(path)} has a special file, {show(entry.path)}")
+                elif not full:
+                    full = entry.stat(follow_symlinks=False).st_size > 0
+    return full
+
+
+def check_link(save: bytes, link: bytes) -> bytes:
+    """The target of a link inside a save, which must be relative and stay inside.
+
+    :raises BadDataError: it leads out of the save: whoever removes what it names takes a part of the save away.
+    """
+    target = os.readlink(link)
+    inside = os.path.join(os.path.realpath(save), b"")
+    where = os.path.realpath(os.path.join(os.path.dirname(link), target))
+    if target.startswith(b"/") or not os.path.join(where, b"").startswith(inside):
+        raise BadDataError(
+            f"save {show(save)} has a link that leads out of it, {show(link)} to {show(target)}",
+            hint="a save must hold its own files; links in it are relative",
+        )
+    return target
+
+
+def sync_save(root: bytes, relative: bytes) -> None:
+    """Fsync every file of a save, then its folders from the innermost out, then those above it up to the root.
+
+    :raises StoreError: one of them failed (``ENOSPC`` and ``EDQUOT`` can come only now, C121).
+    """
+    path = os.path.join(root, relative)
+    doing = path
+    try:
+        folders: list[bytes] = []
+        stack = [path] if stat.S_ISDIR(os.lstat(path).st_mode) else []
+        if not stack:
+            _sync(path, os.O_RDONLY)
+        while stack:
+            folder = stack.pop()
+            folders.append(folder)
+            with os.scandir(folder) as entries:
+                for entry in entries:
+                    doing = entry.path
+                    if entry.is_dir(follow_symlinks=False):
+                        stack.append(entry.path)
+                    elif entry.is_file(follow_symlinks=False):
+                        _sync(entry.path, os.O_RDONLY | os.O_NONBLOCK)
+        for folder in [*reversed(folders), *_above(root, relative)]:
+            doing = folder
+            _sync_folder(folder)
+    except OSError as error:
+        raise store_error(error, "syncing", doing) from error
+
+
+def _above(root: bytes, relative: bytes) -> list[bytes]:
+    above = []
+    while relative := os.path.dirname(relative):
+        above.append(os.path.join(root, relative))
+    return above
+
+
+def _sync(path: bytes, flags: int) -> None:
+    descriptor = os.open(path, flags | os.O_NOFOLLOW | os.O_CLOEXEC)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def _sync_folder(path: bytes) -> None:
+    descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        sync(descriptor, path)
+    finally:
+        os.close(descriptor)

@@ -1,0 +1,180 @@
+"""The first submission of a job, as ``dispatch sbatch`` makes it: record, intent, sbatch, and what came of it."""
+
+from __future__ import annotations
+
+import os
+import socket
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from slurm_dispatch.errors import DispatchError, OutcomeUnknownError, ServiceAwayError, TransientError
+from slurm_dispatch.slurm.options import of_version
+from slurm_dispatch.slurm.port import Accepted, Ambiguous, Rejected, SbatchCall, Unknown
+from slurm_dispatch.slurm.resubmit import comment_with
+from slurm_dispatch.slurm.run import Setting, find, run
+from slurm_dispatch.state.folder import StateFolder
+from slurm_dispatch.submit.environment import as_recorded, for_job
+from slurm_dispatch.submit.lookup import Found, look_now
+from slurm_dispatch.submit.plan_text import rows_of, short_plan
+from slurm_dispatch.submit.root import prepare_root
+from slurm_dispatch.submit.run import Intent, Superseded, submit_once, submitted_body, wait_s
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+    from slurm_dispatch.config.site import Site
+    from slurm_dispatch.records.spec import Spec
+    from slurm_dispatch.slurm.options import Option
+    from slurm_dispatch.slurm.port import SlurmPort
+    from slurm_dispatch.state.jobs import Record
+    from slurm_dispatch.submit.request import Plain, Request
+
+HELP_TIMEOUT_S = 30.0
+
+
+def all_options(environment: Mapping[str, str]) -> Callable[[], Mapping[str, Option]]:
+    """What asks the sbatch at hand for its version and its options, plugins' too. For a long option only that
+    the table does not have."""
+
+    def ask() -> Mapping[str, Option]:
+        setting = Setting(environment)
+        version = run(["sbatch", "--version"], setting, deadline_s=HELP_TIMEOUT_S).stdout.decode("utf-8", "replace")
+        text = run(["sbatch", "--help"], setting, deadline_s=HELP_TIMEOUT_S).stdout.decode("utf-8", "replace")
+        words = [word for word in version.split() if word[:2].isdigit()]
+        return of_version(words[0] if words else "26.05", text)
+
+    return ask
+
+
+def replace_process(plain: Plain, asking: Mapping[str, str]) -> int:
+    """Become sbatch; does not return.
+
+    :param asking: where sbatch is found (its ``PATH``).
+    :raises ServiceAwayError: it cannot be run.
+    """
+    try:
+        os.execve(find("sbatch", asking), ["sbatch", *plain.argv], dict(plain.environment))
+    except OSError as error:
+        raise ServiceAwayError(f"sbatch cannot be run: {error.strerror}") from error
+
+
+def submit_first(
+    request: Request,
+    *,
+    environment: Mapping[str, str],
+    site: Site,
+    port: SlurmPort,
+    say: Callable[[str], None],
+) -> int:
+    """Make the record and submit the job.
+
+    :param environment: the user's, as inherited.
+    :param say: prints one line on stderr.
+    :returns: sbatch's own exit status.
+    :raises ServiceAwayError: the state folder is full or away: nothing was submitted; names ``--unprotected``.
+    :raises OutcomeUnknownError: nobody knows whether Slurm has the job; the tick will settle it.
+    """
+    by = f"user:{request.spec.user}@{socket.gethostname()}"
+    spec, message_timeout_s = _asked(request.spec, site, port)
+    generation = prepare_root(spec.root, adopt=request.settings.adopt_root)
+    spec = replace(spec, generation=generation)
+    word = spec.word(1)
+    record, call = _record(request, spec, environment, site, by)
+
+    def accepted(answer: Accepted) -> None:
+        say(f"job {spec.job}, Slurm job {answer.slurm_job_id}, checkpoint root {spec.root}")
+        if not request.settings.no_plan:
+            for line in short_plan(rows_of(request, site), spec.max_submissions):
+                say(line)
+
+    settle_after_s = wait_s(site.submit_timeout_s, message_timeout_s)
+    try:
+        answer = submit_once(
+            record,
+            port,
+            Intent(word),
+            call,
+            seq=1,
+            by=by,
+            cluster=spec.cluster,
+            settle_after_s=settle_after_s,
+            accepted=accepted,
+        )
+    except KeyboardInterrupt:
+        if any(fact.kind == "submitted" for fact in record.read()):
+            raise  # with --wait: the job is in, and only the waiting ends
+        answer = Ambiguous("interrupted")
+    except (ServiceAwayError, TransientError) as error:
+        raise _unprotected(error) from error
+    if isinstance(answer, Accepted):
+        return answer.status
+    if isinstance(answer, Rejected):
+        reason = f"sbatch refused it: {answer.message}"[:2000]
+        record.append(4, "closed", by, {"why": "rejected", "reason": reason})
+        if answer.status == 127:
+            say(answer.message)
+        return answer.status
+    if isinstance(answer, Superseded):
+        raise OutcomeUnknownError(f"somebody else wrote into the new record of job {spec.job}")
+    found = look_now(port, word, spec.uid, since=record.read()[1].at)
+    if not isinstance(found, Found):
+        raise OutcomeUnknownError(
+            f"nobody knows whether Slurm has job {spec.job}: {answer.why}; {found.why}",
+            hint=f"do not submit it again; the next ticks find out, and dispatch show {spec.job} tells",
+        )
+    named = Accepted(found.slurm_job_id, found.cluster or spec.cluster)
+    # False: a tick was faster, and found the same object.
+    record.append(3, "submitted", by, submitted_body(word, named, found.how))
+    if not request.quiet:  # what sbatch would have said, for whoever reads the id from it
+        line = str(named.slurm_job_id) if request.parsable else f"Submitted batch job {named.slurm_job_id}"
+        os.write(1, f"{line}\n".encode())
+    accepted(named)
+    return 0
+
+
+def _asked(spec: Spec, site: Site, port: SlurmPort) -> tuple[Spec, float | None]:
+    """The specification with the cluster's name, and Slurm's MessageTimeout: from the site, or else from Slurm."""
+    message_timeout_s = site.message_timeout_s
+    cluster = spec.cluster
+    if message_timeout_s is None or not cluster:
+        config = port.config()
+        if not isinstance(config, Unknown):
+            cluster = cluster or config.get("ClusterName", "")
+            text = config.get("MessageTimeout", "").split(" ")[0]
+            if message_timeout_s is None and text.isdigit():
+                message_timeout_s = float(text)
+    return replace(spec, cluster=cluster), message_timeout_s
+
+
+def _record(
+    request: Request, spec: Spec, environment: Mapping[str, str], site: Site, by: str
+) -> tuple[Record, SbatchCall]:
+    """Make the record on disk, and the call that goes with it."""
+    try:
+        folder = StateFolder(site.state)
+        path = folder.record(spec.job).folder
+        own = for_job(environment, root=spec.root, record=path, start_from=spec.start_from)
+        record = folder.create_job(spec, request.script.content, as_recorded(own), by=by)
+    except (ServiceAwayError, TransientError) as error:
+        raise _unprotected(error) from error
+    argv = request.argv(comment_with(spec.comment, spec.word(1)))
+    ours = request.script.path is None and not request.script.wrap
+    from_stdin = ours and request.line.script is None
+    call = SbatchCall(
+        argv=argv,
+        environment=own,
+        deadline_s=site.submit_timeout_s,
+        script=request.script.content if ours else b"",
+        script_at=len(argv) - len(request.line.arguments) if ours and not from_stdin else None,
+        parsable=request.parsable,
+        waits=request.waits,
+        relay=True,
+    )
+    return record, call
+
+
+def _unprotected(error: DispatchError) -> ServiceAwayError:
+    return ServiceAwayError(
+        f"nothing was submitted, the job's record cannot be made: {error}",
+        hint="dispatch sbatch --unprotected submits it plainly, without any recovery",
+    )

@@ -1,0 +1,270 @@
+"""From a command line to what will be submitted: script, settings, specification, and what sbatch is called with.
+
+Nothing is written and nothing is asked of Slurm here, save for a long option that the table does not have.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import pwd
+import re
+import socket
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from slurm_dispatch.errors import NotAllowedError, UsageError, show
+from slurm_dispatch.model.identity import new_key, strip_words
+from slurm_dispatch.records.spec import Spec
+from slurm_dispatch.slurm.directives import foreign_options, sbatch_options
+from slurm_dispatch.slurm.options import as_argument, from_variables, without_options
+from slurm_dispatch.slurm.resubmit import NOT_REPEATED
+from slurm_dispatch.submit.command_line import (
+    NOT_A_SUBMISSION,
+    CommandLine,
+    heterogeneous,
+    read_command_line,
+)
+from slurm_dispatch.submit.directives import own_directives
+from slurm_dispatch.submit.environment import cleaned
+from slurm_dispatch.submit.expand import expand
+from slurm_dispatch.submit.script import Script, read_script
+from slurm_dispatch.submit.settings import Settings, gather
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping, Sequence
+
+    from slurm_dispatch.config.site import Site
+    from slurm_dispatch.slurm.options import Option, Parsed
+
+COMMENT_MAX = 1024
+"""Characters that slurmctld takes for a comment (``_validate_job_create_req``, 22.05 to 26.05)."""
+# What makes an output's name a different one for every submission: %j, %J and %A (for a job that is no array).
+_HAS_ID = re.compile(r"%[0-9]*[jJA]")
+
+
+@dataclass(frozen=True, slots=True)
+class Plain:
+    """Nothing of ours: sbatch with this argv and environment, in our place."""
+
+    argv: tuple[str, ...]
+    environment: Mapping[str, str]
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    """A job to be submitted for the first time.
+
+    :param spec: as it will be recorded; its ``cluster`` is filled in by who asks Slurm.
+    :param added: sbatch options of ours but the comment.
+    """
+
+    spec: Spec
+    settings: Settings
+    script: Script
+    line: CommandLine
+    added: tuple[str, ...]
+    quiet: bool
+    parsable: bool
+    waits: bool
+
+    def argv(self, comment: str) -> tuple[str, ...]:
+        """sbatch's argv with ours in it, without the script where sbatch gets that from us."""
+        added = (*self.added, f"--comment={comment}")
+        return self.line.with_added(added, script=self.script.path is not None)
+
+
+@dataclass(frozen=True, slots=True)
+class Options:
+    """The options that count for the job, with sbatch's precedence: command line, variables, directives."""
+
+    line: Parsed
+    variables: tuple[tuple[str, str], ...]
+    script: Parsed
+    foreign: Mapping[str, str]
+
+    def value(self, name: str) -> str | None:
+        """The value that counts, ``""`` for an option without one, ``None`` if it is not set anywhere."""
+        typed = self.line.last(name)
+        if typed is not None:
+            return typed.value or ""
+        for other, value in reversed(self.variables):
+            if other == name:
+                return value if as_argument(name, value) is not None else None
+        written = self.script.last(name)
+        if written is not None:
+            return written.value or ""
+        return self.foreign.get(name)
+
+    def requeue(self) -> bool:
+        """Whether the user wants Slurm's own requeue: the last word of the strongest place."""
+        places = (
+            [word.name for word in self.line.options],
+            [name for name, value in self.variables if as_argument(name, value) is not None],
+            [word.name for word in self.script.options],
+        )
+        for names in places:
+            said = [name for name in names if name in {"requeue", "no-requeue"}]
+            if said:
+                return said[-1] == "requeue"
+        return False
+
+
+def prepare(
+    argv: Sequence[str],
+    *,
+    environment: Mapping[str, str],
+    site: Site,
+    stdin: int = 0,
+    more: Callable[[], Mapping[str, Option]] | None = None,
+    need_root: bool = True,
+) -> Request | Plain:
+    """Read everything that the user said, and put the specification together.
+
+    :param argv: what stands after ``dispatch sbatch``.
+    :param more: every option of the sbatch at hand, for a long option that the table does not have.
+    :param need_root: refuse a job without a checkpoint root (``dispatch plan`` shows one all the same).
+    :returns: :class:`Plain` where sbatch submits nothing, or will refuse, or was asked for by ``--unprotected``.
+    :raises UsageError: something of ours is wrong; one line that says where.
+    """
+    folder = os.getcwd()
+    line = read_command_line(argv, more)
+    plain = Plain(line.with_added(()), cleaned(environment))
+    if any(line.has(name) for name in NOT_A_SUBMISSION):
+        return plain
+    if ("unprotected", "") in line.own:
+        return plain
+    script = read_script(line, environment, folder, stdin)
+    if script is None:
+        return plain
+    settings = gather(line.own, own_directives(script.content))
+    given, _, hetjob = sbatch_options(script.content, more)
+    options = Options(line.parsed, from_variables(environment), given, foreign_options(script.content))
+    if settings.unprotected or given.last("test-only") is not None:
+        if script.path is None and not script.wrap:
+            raise UsageError("--unprotected and --test-only belong on the command line if the script is no file")
+        return plain
+    _refuse(options, hetjob=hetjob)
+    spec = _spec(line, script, settings, options, environment=environment, site=site, need_root=need_root)
+    return Request(
+        spec=spec,
+        settings=settings,
+        script=script,
+        line=line,
+        added=_added(options, script),
+        quiet=options.value("quiet") is not None,
+        parsable=options.value("parsable") is not None,
+        waits=options.value("wait") is not None,
+    )
+
+
+def _refuse(options: Options, *, hetjob: bool) -> None:
+    if os.geteuid() == 0:
+        raise NotAllowedError("jobs of root are not managed", hint="submit it as the user whose job it is")
+    if hetjob:
+        raise heterogeneous("the script has a hetjob line")
+    if options.value("array") is not None:
+        raise UsageError(
+            "job arrays are not managed in this version",
+            hint="submit one job for each index, or the array with sbatch or dispatch sbatch --unprotected",
+        )
+
+
+def _added(options: Options, script: Script) -> tuple[str, ...]:
+    """What we add to sbatch's options, never against what the user set."""
+    added = []
+    if not options.requeue():
+        added.append("--no-requeue")
+    outputs = [options.value("output"), options.value("error")]
+    if options.value("open-mode") is None and any(name and not _HAS_ID.search(name) for name in outputs):
+        added.append("--open-mode=append")
+    if script.path is None and not script.wrap and script.name != "sbatch" and options.value("job-name") is None:
+        added.append(f"--job-name={script.name}")
+    return tuple(added)
+
+
+def _spec(
+    line: CommandLine,
+    script: Script,
+    settings: Settings,
+    options: Options,
+    *,
+    environment: Mapping[str, str],
+    site: Site,
+    need_root: bool,
+) -> Spec:
+    user = _user_name()
+    key = new_key()
+    # sbatch takes an empty name for none, and the script's for it.
+    name = options.value("job-name") or script.name
+    root = ""
+    folder = os.getcwd()
+
+    def path(what: str, text: str) -> str:
+        return expand(text, what=what, key=key, name=name, user=user, variables=environment, folder=folder)
+
+    if settings.checkpoint is not None:
+        if re.match(r"[A-Za-z][A-Za-z0-9+.-]*://", settings.checkpoint):
+            raise UsageError(f"--checkpoint {show(settings.checkpoint)}: a root is a folder in this version")
+        root = path("--checkpoint", settings.checkpoint)
+    elif need_root:
+        raise UsageError(
+            "no checkpoint root",
+            hint="give --checkpoint ROOT, a folder for this job, before the script or in a #DISPATCH line",
+        )
+    comment = strip_words(options.value("comment") or "")
+    if len(os.fsencode(comment)) + 64 > COMMENT_MAX:
+        raise UsageError(
+            f"the comment is longer than {COMMENT_MAX - 64} bytes", hint="the identity word needs the rest"
+        )
+    return Spec(
+        job=key,
+        generation=0,
+        user=user,
+        uid=os.geteuid(),
+        gid=os.getegid(),
+        groups=tuple(os.getgroups()),
+        cluster=site.cluster or "",
+        name=name,
+        root=root,
+        shared=False,
+        argv=_repeated(line, options, script),
+        script_name=line.script,
+        script_args=line.arguments,
+        script_sha256=hashlib.sha256(script.content).hexdigest(),
+        wrap=script.wrap,
+        workdir=folder,
+        umask=_umask(),
+        comment=comment,
+        rules=tuple(rule.text for rule in settings.rules),
+        max_submissions=site.max_submissions,
+        start_from=path("--start-from", settings.start_from) if settings.start_from is not None else None,
+        host=socket.gethostname(),
+        supersedes=None,
+    )
+
+
+def _repeated(line: CommandLine, options: Options, script: Script) -> tuple[str, ...]:
+    """The options that a later submission repeats, each in one word, so that they can be read without asking
+    which of them take a value. Variables become options and come first: the command line is stronger."""
+    words = [argument for name, value in options.variables if (argument := as_argument(name, value)) is not None]
+    typed = line.parsed.options
+    words += [f"--{word.name}" if word.value is None else f"--{word.name}={word.value}" for word in typed]
+    words += _added(options, script)
+    # The copy in the record has another name than the script.
+    if options.value("job-name") is None and not script.wrap and not any(w.startswith("--job-name=") for w in words):
+        words.append(f"--job-name={script.name}")
+    return without_options(words, NOT_REPEATED)
+
+
+def _user_name() -> str:
+    try:
+        return pwd.getpwuid(os.geteuid()).pw_name
+    except KeyError as error:
+        raise NotAllowedError(f"uid {os.geteuid()} has no name on this host") from error
+
+
+def _umask() -> int:
+    mask = os.umask(0o077)
+    os.umask(mask)
+    return mask
