@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import re
+import sys
 from typing import TYPE_CHECKING
 
 import click
@@ -88,4 +89,6 @@ def command(prepare: bool, as_json: bool, root: str | None) -> None:
         return
     # Bytes: a path need not be UTF-8, and must come out as it went in.
     text = "".join(shell_line(name, value) + "\n" for name, value in found.items())
-    click.get_binary_stream("stdout").write(os.fsencode(text))
+    sys.stdout.flush()
+    sys.stdout.buffer.write(os.fsencode(text))
+    sys.stdout.buffer.flush()

@@ -96,7 +96,9 @@ def parse_pattern(text: str) -> Pattern:
         raise UsageError(f"--pattern {text!r} is not a plain path below the execution's folder", hint=hint)
     if STEP not in parts[-1]:
         # The save is kept under its own name, and two steps must not have one name.
-        raise UsageError(f"--pattern {text!r} has {STEP} before its last part", hint="name the folder that has the step")
+        raise UsageError(
+            f"--pattern {text!r} has {STEP} before its last part", hint="name the folder that has the step"
+        )
     if len(parts) > DEPTH_MAX:
         raise UsageError(f"--pattern {text!r} has more than {DEPTH_MAX} levels")
     return Pattern(text, tuple(_component(part, text) for part in parts))

@@ -8,12 +8,15 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable, Mapping
 from contextlib import suppress
 from pathlib import Path
 
-from slurm_dispatch.model.publication import Publication
 from slurm_dispatch.store.root import open_root
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from slurm_dispatch.model.publication import Publication
+    from collections.abc import Callable, Mapping
 
 DEADLINE_S = 60.0
 REPOSITORY = Path(__file__).resolve().parents[2]
@@ -95,6 +98,7 @@ class Scene:
         self.gates = folder / "gates"
         self.gates.mkdir()
         self.helpers: list[Helper] = []
+        self.sessions: list[int] = []
 
     def environment(self, number: int = 1, **more: str) -> dict[str, str]:
         """The variables of execution ``number`` of the job."""
@@ -127,7 +131,9 @@ class Scene:
         self.helpers.append(Helper(process))
         return self.helpers[-1]
 
-    def train(self, script: str, *options: str, number: int = 1, environment: Mapping[str, str] | None = None) -> Helper:
+    def train(
+        self, script: str, *options: str, number: int = 1, environment: Mapping[str, str] | None = None
+    ) -> Helper:
         """Start the helper with the trainer as its command, proved by ``done``."""
         command = [sys.executable, TRAINER, str(self.gates), "{dir}", *script.split()]
         options = options or ("--done", "done")
@@ -157,3 +163,7 @@ class Scene:
     def close(self) -> None:
         for helper in self.helpers:
             helper.kill()
+        for leader in self.sessions:
+            for pid in session(leader):
+                with suppress(ProcessLookupError):
+                    os.kill(pid, signal.SIGKILL)

@@ -7,13 +7,16 @@ import signal
 import stat
 import sys
 import time
-from pathlib import Path
 
 import pytest
 
 from slurm_dispatch.errors import CannotCreateError, DispatchError, TransientError
 from slurm_dispatch.watch import slurmconf
 from slurm_dispatch.watch.apart import apart, run_command
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from pathlib import Path
 
 
 def script(folder: Path, name: str, text: str) -> None:
@@ -120,7 +123,11 @@ def test_the_end_of_the_job(bin_folder: Path, monkeypatch: pytest.MonkeyPatch) -
     monkeypatch.setenv("TZ", "UTC")
     time.tzset()
     try:
-        script(bin_folder, "scontrol", "echo 'JobId=42 StartTime=2026-11-30T05:00:00 EndTime=2026-11-30T06:00:00 Deadline=N/A'")
+        script(
+            bin_folder,
+            "scontrol",
+            "echo 'JobId=42 StartTime=2026-11-30T05:00:00 EndTime=2026-11-30T06:00:00 Deadline=N/A'",
+        )
         assert slurmconf.end_time("42", {"SLURM_JOB_END_TIME": "5"}) == 1796018400
         script(bin_folder, "scontrol", "echo 'JobId=42 EndTime=Unknown'")
         assert slurmconf.end_time("42", {}) is None

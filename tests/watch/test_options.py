@@ -11,9 +11,7 @@ from slurm_dispatch.watch.options import OPTIONS, help_text, parse
 
 def test_all_options() -> None:
     options = parse(
-        "--root /r --pattern it_{step} --done a --done=b/*.x --settle 5 --interval 0.5 --timeout 2m --grace=7s --start-from /s "
-        "--copy --sync --keep 4,5 --no-thin --before-end 10m:USR1 --allow-step-back --on-error end "
-        "--require-managed --steps -- srun python --root x".split()  # noqa: SIM905
+        ["--root", "/r", "--pattern", "it_{step}", "--done", "a", "--done=b/*.x", "--settle", "5", "--interval", "0.5", "--timeout", "2m", "--grace=7s", "--start-from", "/s", "--copy", "--sync", "--keep", "4,5", "--no-thin", "--before-end", "10m:USR1", "--allow-step-back", "--on-error", "end", "--require-managed", "--steps", "--", "srun", "python", "--root", "x"]
     )
     assert options.command == ["srun", "python", "--root", "x"]
     assert (options.root, options.pattern.text, options.done) == ("/r", "it_{step}", ["a", "b/*.x"])
@@ -91,7 +89,9 @@ def test_words_with_a_save() -> None:
     assert words.fill(line, "/d", "/s 1") == ["a", "--from", "/s 1", "ckpt_path=/s 1", "/s 1", '{"json": 1}']
 
 
-@pytest.mark.parametrize("word", ["x{resume:--from}", "{resume:--from}x", "{resume:}", "a={resume}", "{resume:a}{resume:b}"])
+@pytest.mark.parametrize(
+    "word", ["x{resume:--from}", "{resume:--from}x", "{resume:}", "a={resume}", "{resume:a}{resume:b}"]
+)
 def test_words_refused(word: str) -> None:
     with pytest.raises(UsageError, match="resume"):
         words.check([word])

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import os
-from pathlib import Path
 
 import pytest
 
 from slurm_dispatch.errors import AbsentError
 from slurm_dispatch.watch.pattern import parse_pattern
 from slurm_dispatch.watch.scanning import scan
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from pathlib import Path
 
 
 def steps(folder: Path, pattern: str = "checkpoint-{step}") -> list[int]:

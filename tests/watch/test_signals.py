@@ -24,7 +24,9 @@ def test_the_user_s_signals_are_passed_on_and_end_nothing(scene: Scene, name: st
 
 
 def test_sigterm_is_passed_on_and_what_is_proved_is_published(scene: Scene) -> None:
-    helper = scene.train("trap TERM touch ready wait got-TERM save 20 bare 30 exit 0", "--done", "done", "--settle", "0")
+    helper = scene.train(
+        "trap TERM touch ready wait got-TERM save 20 bare 30 exit 0", "--done", "done", "--settle", "0"
+    )
     until(lambda: scene.passed("ready"), "the trainer")
     helper.process.send_signal(signal.SIGTERM)
     assert helper.end() == 0
@@ -61,7 +63,9 @@ def test_scanning_goes_on_while_a_stopped_command_writes(scene: Scene) -> None:
     assert helper.end() == 0
 
 
-@pytest.mark.parametrize(("script", "status"), [("exit 85", 85), ("kill KILL", 137), ("kill TERM", 143), ("exit 0", 0)])
+@pytest.mark.parametrize(
+    ("script", "status"), [("exit 85", 85), ("kill KILL", 137), ("kill TERM", 143), ("exit 0", 0)]
+)
 def test_the_status_is_passed_on(scene: Scene, script: str, status: int) -> None:
     assert scene.train(script).end() == status
 

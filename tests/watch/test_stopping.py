@@ -5,9 +5,7 @@ from __future__ import annotations
 import os
 import signal
 import subprocess
-from collections.abc import Iterator
 from contextlib import contextmanager, suppress
-from pathlib import Path
 
 import pytest
 
@@ -15,6 +13,11 @@ from slurm_dispatch.watch.command import is_srun
 from slurm_dispatch.watch.place import Place
 from slurm_dispatch.watch.stopping import PAUSE_S, Stopping, ask_for_save
 from tests.watch.test_apart import bin_folder, script
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from pathlib import Path
+    from collections.abc import Iterator
 
 __all__ = ["bin_folder"]
 
@@ -34,7 +37,9 @@ class Clock:
 @pytest.fixture
 def calls(bin_folder: Path, tmp_path: Path) -> Path:
     """A running job of two steps; returns where scancel's arguments go."""
-    script(bin_folder, "squeue", 'case "$*" in *--steps*) printf "42.0\\n42.1\\n42.batch\\n";; *) echo RUNNING;; esac')
+    script(
+        bin_folder, "squeue", 'case "$*" in *--steps*) printf "42.0\\n42.1\\n42.batch\\n";; *) echo RUNNING;; esac'
+    )
     script(bin_folder, "scancel", f'echo "$*" >> {tmp_path}/calls')
     (tmp_path / "calls").touch()
     return tmp_path / "calls"

@@ -1,0 +1,223 @@
+"""A store that fails or hangs, and a record that cannot be reached: the training goes on, and it is said."""
+
+from __future__ import annotations
+
+import json
+import os
+from pathlib import Path
+
+import pytest
+
+from slurm_dispatch.errors import AbsentError, DeniedError, NotAllowedError
+from slurm_dispatch.records.spec import Spec
+from slurm_dispatch.state.jobs import Record
+from slurm_dispatch.store.root import open_root
+from slurm_dispatch.watch.handing import HandingOn, append, check_folder
+from slurm_dispatch.watch.options import parse
+from slurm_dispatch.watch.place import Place
+from slurm_dispatch.watch.publish import Publisher
+from tests.watch.rig import JOB, Scene
+
+
+def test_a_store_that_fails_does_not_end_the_command(scene: Scene) -> None:
+    """The command runs on, a later scan does what this one could not, and its own status is passed on."""
+    script = "save 10 wait one save 20 touch two wait three exit 3"
+    helper = scene.train(script)
+    helper.until_said("published step 10")
+    pub = scene.root / "pub"
+    pub.rename(scene.root / "away")
+    pub.write_text("no folder")
+    scene.open("one")
+    helper.until_said("nothing is published")
+    assert helper.process.poll() is None
+    scene.open("three")
+    assert helper.end() == 3
+    assert helper.has_said("saves may be left unpublished")
+
+
+def test_a_whole_save_that_is_left_unpublished_is_74(scene: Scene) -> None:
+    helper = scene.train("save 10 wait one save 20 exit 0")
+    helper.until_said("published step 10")
+    pub = scene.root / "pub"
+    pub.rename(scene.root / "away")
+    pub.write_text("no folder")
+    scene.open("one")
+    assert helper.end() == 74
+
+
+def test_on_error_end(scene: Scene) -> None:
+    helper = scene.train("save 10 wait one save 20 wait never", "--done", "done", "--on-error", "end")
+    helper.until_said("published step 10")
+    pub = scene.root / "pub"
+    pub.rename(scene.root / "away")
+    pub.write_text("no folder")
+    scene.open("one")
+    assert helper.end() == 74
+    assert helper.has_said("--on-error=end")
+
+
+def test_a_scan_that_hangs_does_not_hold_up_the_command(scene: Scene) -> None:
+    """C059: the scanning process stops (as on a hung mount); it is given up, and the command goes on and ends."""
+    import signal
+
+    from tests.watch.test_signals import _children, _words
+
+    helper = scene.train("save 10 wait one exit 6", "--done", "done", "--timeout", "1")
+    helper.until_said("published step 10")
+    # Stopped within a scan or between two: either way it is given up, by the one deadline or by the other.
+    for pid in _children(helper.process.pid):
+        if b"slurm_dispatch.watch.main" in _words(pid):
+            os.kill(pid, signal.SIGSTOP)
+    scene.open("one")
+    assert helper.end() == 6
+    assert helper.has_said("did not end in 1 s") or helper.has_said("the last scan is given up")
+
+
+def record(folder: Path) -> Record:
+    """A record of the job, with its specification only."""
+    path = folder / "state" / "jobs" / JOB
+    (path / "facts").mkdir(parents=True)
+    path.chmod(0o700)
+    spec = Spec(
+        JOB, 0, "ada", os.getuid(), os.getgid(), (), "c", "train", "/r", False, (), None, (), "0" * 64, True, "/", 0o22,
+        "", (), 100, None, "login",
+    )  # fmt: skip
+    made = Record(str(path))
+    assert made.append(1, "spec", "user:ada@login", spec.body())
+    return made
+
+
+def test_progress_and_the_end_are_handed_on(scene: Scene) -> None:
+    made = record(scene.folder)
+    environment = scene.environment(SLURM_DISPATCH_RECORD=made.folder)
+    helper = scene.train("save 10 wait one save 20 exit 85", environment=environment)
+    helper.until_said("published step 10")
+    scene.open("one")
+    assert helper.end() == 85
+    facts = [(fact.kind, dict(fact.body)) for fact in made.read()[1:]]
+    common = {"attempt": "attempt1", "epoch": "1000000"}
+    assert facts[0] == ("progress", {**common, "step": 10, "resumed_from": None})
+    assert facts[-2] == ("progress", {**common, "step": 20, "resumed_from": None})
+    assert facts[-1] == ("ended", {**common, "status": 85, "signal": None, "outcome": None, "step": 20})
+
+
+def test_the_outcome_of_a_run_that_did_not_resume_is_handed_on(scene: Scene) -> None:
+    made = record(scene.folder)
+    assert scene.train("save 100 exit 0").end() == 0
+    helper = scene.train("save 5 wait never", environment=scene.environment(2, SLURM_DISPATCH_RECORD=made.folder))
+    assert helper.end() == 80
+    last = made.read()[-1]
+    assert (last.kind, last.body["outcome"], last.body["signal"], last.body["step"]) == ("ended", "not_resumed", 15, None)
+
+
+def test_a_record_that_is_away_is_said_once(scene: Scene) -> None:
+    environment = scene.environment(SLURM_DISPATCH_RECORD=f"/no/such/{JOB}")
+    helper = scene.train("save 10 exit 0", environment=environment)
+    assert helper.end() == 0
+    assert sum("record" in line for line in helper.lines) == 1
+    assert scene.published() == [(1, 10)]
+
+
+def test_a_closed_record_gets_no_more_facts(tmp_path: Path) -> None:
+    made = record(tmp_path)
+    made.append(2, "closed", "user:ada@login", {"why": "cancelled", "reason": "enough"})
+    append(made.folder, JOB, "ended", {"attempt": "a", "epoch": "1000000", "status": 0, "signal": None, "outcome": None,
+                                       "step": None})  # fmt: skip
+    assert len(made.read()) == 2
+
+
+def test_whose_record_it_is(tmp_path: Path) -> None:
+    made = record(tmp_path)
+    check_folder(made.folder, JOB)
+    with pytest.raises(NotAllowedError):
+        check_folder(made.folder, "other")
+    with pytest.raises(NotAllowedError):
+        check_folder(f"relative/{JOB}", JOB)
+    with pytest.raises(AbsentError):
+        check_folder(f"/no/such/{JOB}", JOB)
+    os.chmod(made.folder, 0o777)
+    with pytest.raises(DeniedError):
+        check_folder(made.folder, JOB)
+    (tmp_path / "link").mkdir()
+    (tmp_path / "link" / JOB).symlink_to(made.folder)
+    with pytest.raises(DeniedError):
+        check_folder(str(tmp_path / "link" / JOB), JOB)
+
+
+def test_progress_is_handed_on_at_most_once_in_fifteen_minutes(tmp_path: Path) -> None:
+    made = record(tmp_path)
+    handing = HandingOn(made.folder, JOB, "a", 1000000, None)
+    for now, step in ((0.0, 10), (1.0, 20), (899.0, 30), (900.0, 40)):
+        handing.progress(step, now)
+        if handing.running is not None:
+            handing.running.wait("it")
+            handing.running = None
+    handing.ended(status=0, signal=None, outcome=None, step=40)
+    assert [fact.body["step"] for fact in made.read()[1:]] == [10, 40, 40]
+
+
+def test_nothing_matched_is_said_once_with_the_names(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    root = open_root(str(tmp_path))
+    directory = root.make_execution("att")
+    (Path(directory) / "ckpt_10").mkdir()
+    now = 0.0
+    publisher = Publisher(
+        root, Place(str(tmp_path), JOB, 1000000, "att"), parse(["--", "x"]), resumed_step=None, clock=lambda: now
+    )
+    publisher.begin()
+    for moment in (0.0, 1799.0, 1800.0, 1900.0):
+        now = moment
+        publisher.scan(assume=True)
+    said = capfd.readouterr().err
+    assert said.count("\n") == 1
+    assert "ckpt_10" in said
+    assert "checkpoint-{step}" in said
+
+
+def test_a_save_that_changes_while_it_is_kept_is_not_published(tmp_path: Path) -> None:
+    """C169: what is published is closed and does not change; here a file grows between two looks."""
+    root = open_root(str(tmp_path))
+    save = Path(root.make_execution("att")) / "checkpoint-10"
+    save.mkdir()
+    now = 0.0
+    publisher = Publisher(
+        root, Place(str(tmp_path), JOB, 1000000, "att"), parse(["--settle", "5", "--", "x"]), resumed_step=None,
+        clock=lambda: now,
+    )  # fmt: skip
+    publisher.begin()
+    for moment in range(0, 20, 4):
+        now = float(moment)
+        (save / "weights").write_text("w" * (moment + 1))
+        assert publisher.scan(assume=True).published == []
+    now = 20.0
+    assert publisher.scan(assume=True).published == []
+    now = 30.0
+    assert publisher.scan(assume=False).published == []
+    assert publisher.scan(assume=True).published == [10]
+
+
+def test_a_link_that_leaves_the_save_is_refused_once(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    """C094: a link out of the save is not published."""
+    root = open_root(str(tmp_path))
+    save = Path(root.make_execution("att")) / "checkpoint-10"
+    save.mkdir()
+    (save / "done").touch()
+    (save / "weights").symlink_to("/etc/passwd")
+    publisher = Publisher(
+        root, Place(str(tmp_path), JOB, 1000000, "att"), parse(["--done", "done", "--", "x"]), resumed_step=None
+    )
+    publisher.begin()
+    for _ in range(3):
+        publisher.scan(assume=True)
+    assert root.listing() == []
+    assert capfd.readouterr().err.count("\n") == 1
+
+
+def test_the_facts_are_json_of_the_format(scene: Scene) -> None:
+    made = record(scene.folder)
+    assert scene.train("exit 0", environment=scene.environment(SLURM_DISPATCH_RECORD=made.folder)).end() == 0
+    names = sorted(os.listdir(os.path.join(made.folder, "facts")))
+    assert names == ["0000000001", "0000000002"]
+    fact = json.loads((Path(made.folder) / "facts" / names[1]).read_text())
+    assert fact["v"] == 1
+    assert fact["by"].startswith("watch@")
