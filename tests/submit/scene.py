@@ -69,10 +69,10 @@ class Result:
 class Scene:
     """See above. Use as a context manager."""
 
-    def __init__(self, extra: str = "") -> None:
+    def __init__(self, extra: str = "", *, at: Path | None = None) -> None:
         self.uid, self.gid, self.user = person()
         # Below /tmp and not pytest's own folder, which only its owner may enter.
-        self.path = Path(tempfile.mkdtemp(prefix="dispatch-scene-"))
+        self.path = at or Path(tempfile.mkdtemp(prefix="dispatch-scene-"))
         for name in ("bin", "answers", "calls", "home", "scratch"):
             (self.path / name).mkdir()
         for name in COMMANDS:
@@ -88,6 +88,11 @@ class Scene:
             for folder, _, files in os.walk(self.path):
                 for path in [folder, *(os.path.join(folder, name) for name in files)]:
                     os.chown(path, self.uid, self.gid)
+
+    @staticmethod
+    def owner() -> int:
+        """The user's uid."""
+        return person()[0]
 
     def __enter__(self) -> Scene:
         return self
@@ -129,7 +134,8 @@ class Scene:
             try:
                 for number, file in enumerate((given, out, err)):
                     os.dup2(file.fileno(), number)
-                sys.stdin, sys.stdout, sys.stderr = (open(n, m, closefd=False) for n, m in ((0, "r"), (1, "w"), (2, "w")))
+                sys.stdin = open(0, closefd=False)
+                sys.stdout, sys.stderr = (open(number, "w", closefd=False) for number in (1, 2))
                 self._become()
                 os.environ.clear()
                 os.environ.update(self.environment(env))
