@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from slurm_dispatch.model.identity import attempt_of
 from slurm_dispatch.records.facts import Fact, parse_fact, render
 from slurm_dispatch.records.fold import fold
 from slurm_dispatch.records.spec import Spec
-from slurm_dispatch.records.state import State
+
+if TYPE_CHECKING:
+    from slurm_dispatch.records.state import State
 
 KEY = "k3v9d0q2xw7a"
 CLUSTER = "alpha"

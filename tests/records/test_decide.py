@@ -37,9 +37,7 @@ def ask(life: Life, observation: Observation = BLIND, policy: Policy = POLICY, l
 
 def ended(number: int, outcome: str, **more: Any) -> Observation:
     values = {"restart": 0, **more}
-    return Observation(
-        "ctl", object=ObjectEnded(number, 100 + number, Outcome(outcome), {"state": "X"}, **values)
-    )
+    return Observation("ctl", object=ObjectEnded(number, 100 + number, Outcome(outcome), {"state": "X"}, **values))
 
 
 def alive(number: int, **more: Any) -> Observation:
@@ -60,7 +58,7 @@ def nothing(actions: list[Action]) -> Nothing:
 
 
 LIVES = {
-    Phase.NEW: lambda: Life(),
+    Phase.NEW: Life,
     Phase.SUBMITTING: lambda: Life().intent(1).add("watched", submission=1, host="ctl", first_seen=0),
     Phase.QUEUED: lambda: Life().intent(1).submitted(1),
     Phase.RUNNING: lambda: Life().run(1),
