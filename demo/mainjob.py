@@ -158,9 +158,30 @@ class MainJob:
 
         self.wait(f"epoch {old.epoch} to save beside epoch {new.epoch}", seen)
 
+    def publish_late(self, old: Execution) -> None:
+        """Publish the newest save of an old execution by hand, under its own epoch: the latest that one can be.
+
+        Its rotation may take the save away meanwhile; then the next one is taken.
+        """
+        folder = f"{self.root}/exec/{old.attempt}"
+        script = (
+            f"cd {folder} && save=$(ls -d checkpoint-*/{MARKER} | sort -t- -k2n | tail -n 1) && save=${{save%/*}} &&"
+            f" exec dispatch publish --root {self.root} --epoch {old.epoch} --attempt {old.attempt}"
+            f' --step "${{save#checkpoint-}}" "{folder}/$save"'
+        )
+
+        def done() -> bool:
+            return self.cluster.run("login", ["sh", "-c", script], user=self.user, check=False).status == 0
+
+        self.wait(f"a late publication of epoch {old.epoch}", done)
+
+    def stop(self) -> None:
+        """Tell every process of the training, of whatever execution, to end with a save."""
+        self.cluster.run("login", ["touch", self.stop_file], user=self.user)
+
     def finish(self) -> dict[str, Any]:
         """Tell the training to end with a save; the record's last fact, once the job is closed."""
-        self.cluster.run("login", ["touch", self.stop_file], user=self.user)
+        self.stop()
         return self.wait("the record to close", lambda: next(iter(self.facts_of("closed")), None))
 
     def broken(self) -> list[str]:

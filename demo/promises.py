@@ -18,6 +18,11 @@ def overlap(old: Execution, new: Execution) -> int:
     return len(old.wrote_after(steps[0]["at"])) if steps else 0
 
 
+def ran_beside(old: Execution, new: Execution) -> float:
+    """For how many seconds the old execution wrote after Slurm had started the new one."""
+    return max([line["at"] - new.start["began"] for line in old.of("step", "saved")], default=0.0)
+
+
 def late_publications(account: Account, old: Execution, new: Execution) -> int:
     """How many saves of the old execution were published after the new one had begun to train."""
     return sum(found.at > new.start["at"] for found in account.published_by(old.epoch))

@@ -358,9 +358,10 @@ def catch_terminate(log: Log, *, ignore: bool) -> None:
     signal.signal(signal.SIGTERM, told)
 
 
-def leave_the_job() -> bool:
+def leave_the_job(*, ignore_term: bool) -> bool:
     """Fork twice into a session of its own, as daemons do: no signal of the job's end reaches the writer.
 
+    :param ignore_term: whether the first process, too, goes on after SIGTERM.
     :returns: true in the writer. The first process stays, as a launcher does, until the writer is gone.
     """
     read, write = os.pipe()
@@ -376,6 +377,8 @@ def leave_the_job() -> bool:
         for number in range(3):  # the job's pipes must not wait for the writer
             os.dup2(null, number)
         return True
+    if ignore_term:
+        signal.signal(signal.SIGTERM, signal.SIG_IGN)
     os.close(write)
     writer = int(os.read(read, 32))
     os.wait()
@@ -421,7 +424,7 @@ def main(argv: list[str]) -> int:
         if not options.output_dir:
             print("train.py: --output_dir is missing", file=sys.stderr)
             return 64
-        if options.detach and not leave_the_job():
+        if options.detach and not leave_the_job(ignore_term=options.ignore_term):
             return 0
         train(options)
     except TrainingError as error:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import signal
 import subprocess
 import time
@@ -37,8 +38,20 @@ def hanging(lab: Lab, hook: str, *options: str, **changes: str | None) -> Iterat
             time.sleep(0.02)
         yield int(status.read_text())
     finally:
-        process.send_signal(signal.SIGTERM)  # it lets go of what it delays, which then ends by itself
+        end_traced(process.pid)
+        process.kill()  # while it delays a call, it hears of nothing else
         process.wait(WAIT_S)
+
+
+def end_traced(strace: int) -> None:
+    """Kill what a strace still traces."""
+    for name in filter(str.isdigit, os.listdir("/proc")):
+        try:
+            with open(f"/proc/{name}/status") as file:
+                if f"\nTracerPid:\t{strace}\n" in file.read():
+                    os.kill(int(name), signal.SIGKILL)
+        except (FileNotFoundError, ProcessLookupError):
+            continue
 
 
 def delay(call: str, *more: str) -> list[str]:

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """The demo: one real training on a real Slurm cluster, hit by three faults, told as a timeline.
 
-``python3 -m demo.demo [--keep]``, or ``make demo``. Starts the cluster if it is not up, submits the training as ada,
+``python3 -m demo [--keep]``, or ``make demo``. Starts the cluster if it is not up, submits the training as ada,
 lets ``high`` preempt it, lets an operator cancel it, cuts its node off the network and heals it again, and
 checks every promise. Ends with 0 if all were kept, with 1 if one was broken.
 """
@@ -47,7 +47,7 @@ class Story:
         act(old)
         new = self.job.wait_execution(number + 1)
         self.tell(f"execution {number + 1} trains on {new.host}")
-        self.job.wait_overlap(old, new)
+        self.job.wait_published(new, 2)
         return old, new
 
     def play(self) -> list[str]:
@@ -65,6 +65,7 @@ class Story:
         beside.append(self.fault(2, "an operator cancels it with scancel", self.cancel))
         beside.append(self.fault(3, "{node} is cut off the network, its processes live on", self.cut))
         node = beside[-1][0].host
+        job.wait_overlap(*beside[-1])
         cluster.fault("heal", node)
         self.tell(f"{node} is healed, its old processes still there")
         job.wait_published(beside[-1][1], 3)
@@ -75,7 +76,7 @@ class Story:
         known = job.account()
         for old, new in beside:
             first, second = known.execution(old.epoch), known.execution(new.epoch)
-            if first is None or second is None or not promises.overlap(first, second):
+            if first is None or second is None or promises.ran_beside(first, second) <= 0:
                 broken.append(f"epoch {old.epoch} did not write beside epoch {new.epoch}")
         if closed["why"] != "completed":
             broken.append(f"the record was closed as {closed['why']}: {closed['reason']}")
@@ -109,7 +110,7 @@ def run(cluster: Cluster) -> int:
 
 def main() -> int:
     """0 every promise was kept; 1 one was broken, or the story stopped."""
-    parser = argparse.ArgumentParser(prog="python3 -m demo.demo", description="the demo on the real cluster")
+    parser = argparse.ArgumentParser(prog="python3 -m demo", description="the demo on the real cluster")
     parser.add_argument("--keep", action="store_true", help="leave the cluster up at the end")
     options = parser.parse_args()
     cluster = Cluster()
