@@ -82,6 +82,8 @@ def _work(place: Place, options: command_line.Options, environment: dict[str, st
         say(prepared.other)
     if prepared.outranked:
         say("a newer execution of this job has published already: nothing of this one will be latest")
+    if prepared.space is not None:
+        say(prepared.space)
     if prepared.run is not None and not prepared.links:
         say("no hard links here: saves cannot be kept, so the saver's own rotation can remove a published one")
     if prepared.run is not None:

@@ -11,10 +11,11 @@ import time
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING
 
-from slurm_dispatch.errors import AbsentError, StoreError, TransientError, UsageError, store_error
+from slurm_dispatch.errors import AbsentError, StoreError, TransientError, store_error
 from slurm_dispatch.store.choice import Choice, choose, read_choice
 from slurm_dispatch.store.probe import probe
 from slurm_dispatch.store.root import CheckpointRoot, open_root
+from slurm_dispatch.store.whole import look
 from slurm_dispatch.watch.scanning import scan
 from slurm_dispatch.watch.turn import Run, Runner, claim_run, last_run
 
@@ -37,6 +38,7 @@ class Prepared:
     :ivar links: whether saves can be kept by links.
     :ivar outranked: a newer execution of the job has published already.
     :ivar known: absolute paths of the saves that an earlier run of this execution left.
+    :ivar space: one line if there is too little for two saves.
     :ivar other: why this process does not publish, for the person, or ``None``.
     """
 
@@ -47,6 +49,7 @@ class Prepared:
     links: bool = True
     outranked: bool = False
     known: tuple[str, ...] = ()
+    space: str | None = None
     other: str | None = None
 
     def encode(self) -> bytes:
@@ -92,7 +95,7 @@ def prepare(place: Place, *, start_from: str | None, copy: bool, runner: Runner,
     :param pattern: which names are saves, for :attr:`Prepared.known`.
     :raises DispatchError: nothing must be started; the exit code is the error's.
     """
-    start_from = check_start_from(start_from)
+    start_from = None if start_from is None else os.path.abspath(start_from)
     root = open_place(place)
     for _ in range(ROUNDS):
         before = last_run(root, place.attempt)
@@ -117,7 +120,7 @@ def prepare(place: Place, *, start_from: str | None, copy: bool, runner: Runner,
 def choose_once(place: Place, *, start_from: str | None) -> Prepared:
     """The execution's choice, made now if there is none: for ``dispatch env --prepare``, on any rank."""
     root = open_place(place)
-    choice = choose(root, place.attempt, epoch=place.epoch, start_from=check_start_from(start_from))
+    choice = choose(root, place.attempt, epoch=place.epoch, start_from=start_from)
     return _prepared(root, place, choice)
 
 
@@ -155,14 +158,19 @@ def follow(place: Place, *, timeout_s: float) -> Prepared:
         time.sleep(PAUSE_S)
 
 
-def check_start_from(path: str | None) -> str | None:
-    """An absolute path of something that is there, or ``None``."""
-    if path is None:
+def low_space(root: CheckpointRoot, choice: Choice) -> str | None:
+    """One line if the root's filesystem has no room for two more saves such as the one that was chosen."""
+    seen = None if choice.resume is None else look(choice.resume, read=False)
+    if seen is None:
         return None
-    whole = os.path.abspath(path)
-    if not os.path.lexists(whole):
-        raise UsageError(f"--start-from {path!r} is not there")
-    return whole
+    try:
+        found = os.statvfs(root.path)
+    except OSError:
+        return None  # a filesystem that does not say
+    free = found.f_bavail * found.f_frsize
+    if found.f_blocks == 0 or free >= 2 * seen.size:
+        return None
+    return f"{root.path} has {free:,} bytes left, less than two saves of {seen.size:,}"
 
 
 def _other(before: Run) -> str:
@@ -181,4 +189,5 @@ def _prepared(
     other: str | None = None,
 ) -> Prepared:
     directory = root.execution(place.attempt)
-    return Prepared(directory, choice.resume, choice.step, run, links, choice.outranked, known, other)
+    space = None if run is None else low_space(root, choice)
+    return Prepared(directory, choice.resume, choice.step, run, links, choice.outranked, known, space, other)

@@ -255,5 +255,40 @@ def test_start_from(scene: Scene) -> None:
 
 def test_start_from_that_is_not_there(scene: Scene) -> None:
     helper = scene.helper("--start-from", "/no/such/save", "--", "true")
-    assert helper.end() == 64
+    assert helper.end() == 65
     assert "/no/such/save" in helper.said
+    # Once there is a publication it is not needed any more, and may be gone.
+    assert scene.train("save 10 exit 0", number=2).end() == 0
+    assert scene.helper("--start-from", "/no/such/save", "--", "true", number=3).end() == 0
+
+
+def test_the_step_comes_from_the_name_alone(scene: Scene) -> None:
+    """C095, C098: tracker files that say another step, or name a folder that is not there, decide nothing."""
+    (scene.folder / "tracker").write_text("global_step28")
+    script = 'cp tracker "$1/latest"; echo 99 > "$1/latest_checkpointed_iteration.txt"; mkdir "$1/global_step20"; '
+    script += 'echo w > "$1/global_step20/weights"; echo 1 > "$1/global_step20/done"'
+    helper = scene.helper("--pattern", "global_step{step}", "--done", "done", "--", "sh", "-c", script, "sh", "{dir}")
+    assert helper.end() == 0
+    assert scene.published() == [(1, 20)]
+
+
+def test_a_full_disk_s_truncated_save_is_not_published(scene: Scene) -> None:
+    """C104: the saver ends with the error; what it left is not whole, and the earlier save stays latest."""
+    helper = scene.train("bare 10 wait one half 20 exit 1", "--settle", "0.5")
+    helper.until_said("published step 10")
+    scene.open("one")
+    assert helper.end() == 1
+    assert scene.published() == [(1, 10)]
+
+
+def test_a_file_that_is_rewritten_in_place_does_not_change_what_was_published(scene: Scene) -> None:
+    """C103, C169: the published save is the helper's own copy of what savers rewrite."""
+    helper = scene.train("save 10 wait one rewrite 10 touch two wait three exit 0")
+    helper.until_said("published step 10")
+    before = (scene.latest() / "weights").read_bytes()
+    scene.open("one")
+    until(lambda: scene.passed("two"), "the trainer")
+    assert (scene.execution() / "checkpoint-10" / "weights").read_bytes() != before
+    assert (scene.latest() / "weights").read_bytes() == before
+    scene.open("three")
+    assert helper.end() == 0

@@ -11,10 +11,12 @@ import pytest
 from slurm_dispatch.errors import AbsentError, DeniedError, NotAllowedError
 from slurm_dispatch.records.spec import Spec
 from slurm_dispatch.state.jobs import Record
+from slurm_dispatch.store.choice import Choice
 from slurm_dispatch.store.root import open_root
 from slurm_dispatch.watch.handing import HandingOn, append, check_folder
 from slurm_dispatch.watch.options import parse
 from slurm_dispatch.watch.place import Place
+from slurm_dispatch.watch.prepare import low_space
 from slurm_dispatch.watch.publish import Publisher
 from tests.watch.rig import JOB, Scene
 
@@ -236,3 +238,22 @@ def test_the_facts_are_json_of_the_format(scene: Scene) -> None:
     fact = json.loads((Path(made.folder) / "facts" / names[1]).read_text())
     assert fact["v"] == 1
     assert fact["by"].startswith("watch@")
+
+
+def test_too_little_space_is_said(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    root = open_root(str(tmp_path))
+    save = tmp_path / "save"
+    save.mkdir()
+    (save / "weights").write_bytes(b"w" * 1000)
+    choice = Choice(1, 10**6, str(save), 10, None)
+    real = os.statvfs(tmp_path)
+    assert low_space(root, Choice(1, 10**6, None, None, None)) is None
+
+    def said(free: int) -> str | None:
+        fields = list(real)
+        fields[1], fields[4] = 1, free  # f_frsize, f_bavail
+        monkeypatch.setattr(os, "statvfs", lambda _: os.statvfs_result(fields))
+        return low_space(root, choice)
+
+    assert said(2000) is None
+    assert "less than two saves of 1,000" in (said(1999) or "")
