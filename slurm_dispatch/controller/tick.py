@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING
 from slurm_dispatch.controller import owner
 from slurm_dispatch.controller.children import Children, Ended
 from slurm_dispatch.controller.job import SOON_S, Means, Report
-from slurm_dispatch.controller.kick import URGENT
+from slurm_dispatch.controller.kick import TIMELY, URGENT
 from slurm_dispatch.controller.view import Folder, View, key_in, notes_by_key, pack_folder, unpack_folder
 from slurm_dispatch.errors import BadDataError, ConfigurationError, DispatchError, NotAllowedError
 from slurm_dispatch.model.identity import check_key, parse_word
@@ -159,7 +159,11 @@ class Controller:
             if full:
                 notes, jobs = folder.notes().read(), tuple(folder.jobs())
             else:  # few jobs of many: neither a stat nor a read of the others
-                keys = also | {key_in(name) for name in folder.notes().names() if name.startswith(URGENT)}
+                kinds = URGENT + TIMELY
+                names = [
+                    name for name in folder.notes().names() if name.startswith(kinds) and name not in memory.notes
+                ]
+                keys = also | {key_in(name) for name in names}
                 notes = folder.notes().read(lambda name: key_in(name) in keys)
                 jobs = tuple(job for key in sorted(keys) if (job := job_folder(folder, key)) is not None)
             return pack_folder(Folder(jobs, notes.notes, notes.bad, notes.more))
@@ -245,7 +249,7 @@ class Controller:
         fresh = {
             key
             for key, notes in by_key.items()
-            if any(note.name not in memory.notes and note.kind not in {"start", "refuse"} for note in notes)
+            if any(note.name not in memory.notes and note.kind != "refuse" for note in notes)
         }
         if full:
             return [job for job in jobs if job.key not in memory.closed or job.key in fresh]

@@ -154,7 +154,8 @@ def test_a_node_that_is_set_down_is_left_behind(cluster: Cluster, jobs: Jobs) ->
         assert end["outcome"] == "node_fail"
         jobs.settled(key, 2)
     finally:
-        cluster.run("ctl", ["scontrol", "update", f"node={job.nodes[0]}", "state=resume"])
+        # Not needed where the node has registered again by itself.
+        cluster.run("ctl", ["scontrol", "update", f"node={job.nodes[0]}", "state=resume"], check=False)
     cluster.run("login", ["dispatch", "cancel", key], user="ada", timeout_s=LONG_S)
 
 
@@ -216,11 +217,11 @@ def test_slurmctld_away_for_two_ticks_changes_nothing(cluster: Cluster, jobs: Jo
     cluster.wait_job(first, ["CANCELLED"])
     cluster.run("ctl", ["pkill", "-KILL", "-x", "slurmctld|slurmscriptd"])
     try:
-        before = jobs.kinds(key)
+        before = [kind for kind in jobs.kinds(key) if kind != "node"]
         for _ in range(2):
             done = cluster.run("ctl", ["dispatch", "tick"], timeout_s=LONG_S)
             assert "Slurm does not tell its queue" in done.stderr
-        assert jobs.kinds(key) == before
+        assert [kind for kind in jobs.kinds(key) if kind != "node"] == before
     finally:
         cluster.run("ctl", ["sh", "/src/docker/controller", "start"], timeout_s=LONG_S)
     cluster.run("ctl", ["dispatch", "tick"], timeout_s=LONG_S)
