@@ -11,8 +11,12 @@ import os
 import stat
 import time
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from slurm_dispatch.errors import AbsentError, CorruptError, show, store_error
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
 
 _FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC | os.O_NOFOLLOW
 _MAKE_WAITS_S = (0.0, 0.01, 0.05, 0.2, 0.5, 1.0)
@@ -25,6 +29,14 @@ class Modes:
 
     folder: int
     file: int
+
+
+def tries(waits_s: Sequence[float]) -> Iterator[int]:
+    """Number the tries from 0, and wait so long before each; a wait of 0 is none (sleeping for 0 s is not)."""
+    for number, wait_s in enumerate(waits_s):
+        if wait_s:
+            time.sleep(wait_s)
+        yield number
 
 
 def modes_of(root_mode: int) -> Modes:
@@ -54,8 +66,7 @@ def make(parent: int, name: bytes, shown: bytes, mode: int) -> int:
     Two processes that make it at once both get it. A mode that a killed maker left too narrow is put right.
     """
     last: AbsentError | None = None
-    for wait_s in _MAKE_WAITS_S:
-        time.sleep(wait_s)
+    for _ in tries(_MAKE_WAITS_S):
         try:
             descriptor = enter(parent, name, shown)
         except AbsentError as error:

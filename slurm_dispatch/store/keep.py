@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import os
-import time
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from slurm_dispatch.durable import TEMPORARY_PREFIX
 from slurm_dispatch.errors import AbsentError, BadDataError, TransientError, show
 from slurm_dispatch.model.identity import check_attempt
-from slurm_dispatch.store.folders import list_fresh
+from slurm_dispatch.store.folders import list_fresh, tries
 from slurm_dispatch.store.manifest import SaveState, manifest_of, state_of, write_manifest
 from slurm_dispatch.store.remove import remove_quietly
 from slurm_dispatch.store.saves import check_length, relative_save
@@ -74,8 +73,7 @@ def take(root: CheckpointRoot, attempt: str, *, copy: bool = False, fallback: bo
     """
     own_kept = b"/".join((b"exec", check_attempt(attempt).encode("ascii"), b"kept", b""))
     save = None
-    for wait_s in TAKE_WAITS_S:
-        time.sleep(wait_s)
+    for _ in tries(TAKE_WAITS_S):
         save = root.latest(fallback=fallback)
         if save is None:
             return None

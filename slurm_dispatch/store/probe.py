@@ -105,7 +105,7 @@ def _remove(link: bytes, folder: bytes, first: bytes) -> None:
 
 
 def _refuse_kind(root: CheckpointRoot) -> None:
-    kind, options = mount_of(os.path.realpath(root.raw))
+    kind, options = mount_of(os.path.realpath(root.raw), MOUNTS)
     if kind in OBJECT_STORES:
         raise CannotCreateError(
             f"checkpoint root {show(root.path)} is an object store behind {kind}",
@@ -118,7 +118,7 @@ def _refuse_kind(root: CheckpointRoot) -> None:
         )
 
 
-def mount_of(path: bytes, mounts: str = MOUNTS) -> tuple[str, frozenset[str]]:
+def mount_of(path: bytes, mounts: str) -> tuple[str, frozenset[str]]:
     """Type and options of the mount that ``path`` (a real path) is on; ``("", ...)`` where that is not known."""
     try:
         with open(mounts, "rb") as file:

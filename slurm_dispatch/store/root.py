@@ -13,7 +13,6 @@ from __future__ import annotations
 import errno
 import os
 import stat
-import time
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -32,7 +31,7 @@ from slurm_dispatch.model.bulk import check_names, greatest_name
 from slurm_dispatch.model.epoch import GENERATION_MAX, check, parse_count
 from slurm_dispatch.model.identity import check_attempt, check_key
 from slurm_dispatch.model.publication import Publication, parse_name
-from slurm_dispatch.store.folders import Modes, enter, list_fresh, make, modes_of, sync
+from slurm_dispatch.store.folders import Modes, enter, list_fresh, make, modes_of, sync, tries
 from slurm_dispatch.store.saves import check_length, check_save, relative_save, sync_save
 
 if TYPE_CHECKING:
@@ -200,14 +199,13 @@ class CheckpointRoot:
             sync_save(self.raw, relative)
         name = publication.name
         with self._folder() as root, self._made(root, b"pub") as pub:
-            self._create(pub, name)
+            self._create(pub, name, self.modes(root).file)
             self._sync(pub, b"pub")
             self._sync(root, b"")
         return publication
 
-    def _create(self, pub: int, name: str) -> None:
+    def _create(self, pub: int, name: str, mode: int) -> None:
         flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
-        mode = self.modes().file
         try:
             descriptor = os.open(name, flags, mode, dir_fd=pub)
             try:
@@ -253,8 +251,7 @@ class CheckpointRoot:
         :raises StoreError: it could not be looked; never the same as ``None``.
         """
         name: str | None = None
-        for wait_s in FRESH_WAITS_S:
-            time.sleep(wait_s)
+        for _ in tries(FRESH_WAITS_S):
             name = greatest_name(self._names())
             if name is None:
                 return None
@@ -312,8 +309,7 @@ class CheckpointRoot:
 
     def _names(self) -> list[str]:
         """The names in ``pub/``; none where there is no ``pub/`` and the root is there."""
-        for wait_s in FRESH_WAITS_S[:3]:
-            time.sleep(wait_s)
+        for _ in tries(FRESH_WAITS_S[:3]):
             try:
                 with self._folder() as root:
                     pub = enter(root, b"pub", self._shown(b"pub"))
@@ -349,9 +345,9 @@ class CheckpointRoot:
         except (OSError, ValueError):
             return 255
 
-    def modes(self) -> Modes:
-        """The permission bits for what is made here."""
-        return modes_of(self._check_root().st_mode)
+    def modes(self, root: int | None = None) -> Modes:
+        """The permission bits for what is made here; ``root`` is the root's folder, where it is open already."""
+        return modes_of((self._check_root() if root is None else os.fstat(root)).st_mode)
 
     def make_in_execution(self, attempt: str, name: bytes) -> bytes:
         """Make the folder ``exec/<attempt>/<name>``, durable; returns its absolute path."""

@@ -6,7 +6,7 @@ import os
 import stat
 
 from slurm_dispatch.errors import BadDataError, show, store_error
-from slurm_dispatch.model.publication import PREFIX_LENGTH, check_path, encode_path
+from slurm_dispatch.model.publication import PREFIX_LENGTH, check_path
 from slurm_dispatch.store.folders import sync
 
 
@@ -16,8 +16,12 @@ def relative_save(root: bytes, attempt: str, path: str | bytes) -> bytes:
     :param path: absolute, by any name that the root has on this host, or relative to the root.
     :raises BadDataError: it is not inside ``exec/<attempt>/``, or cannot be written in a publication.
     """
+    raw = os.fsencode(path)
+    plain = _plainly(root, attempt, raw)
+    if plain is not None:
+        return plain
     real_root = os.path.realpath(root)
-    real = os.path.realpath(os.path.join(real_root, os.fsencode(path)))
+    real = os.path.realpath(os.path.join(real_root, raw))
     folder = os.path.join(real_root, b"exec", attempt.encode("ascii"), b"")
     if not real.startswith(folder) or real == folder:
         raise BadDataError(
@@ -30,9 +34,30 @@ def relative_save(root: bytes, attempt: str, path: str | bytes) -> bytes:
     return relative
 
 
+def _plainly(root: bytes, attempt: str, path: bytes) -> bytes | None:
+    """The usual case, without resolving the whole path: the root as it is written, then folders that are no links."""
+    relative = path[len(root) + 1 :] if path.startswith(root + b"/") else path
+    try:
+        check_path(relative)
+    except BadDataError:
+        return None
+    parts = relative.split(b"/")
+    if len(parts) < 3 or parts[:2] != [b"exec", attempt.encode("ascii")] or parts[2] == b".dispatch":
+        return None
+    where = root
+    try:
+        for part in parts:
+            where = where + b"/" + part
+            if stat.S_ISLNK(os.lstat(where).st_mode):
+                return None
+    except OSError:
+        return None
+    return relative
+
+
 def check_length(relative: bytes, limit: int) -> None:
     """Refuse a path for which the publication's name would be longer than ``limit`` bytes, the filesystem's own."""
-    length = PREFIX_LENGTH + len(encode_path(relative))
+    length = PREFIX_LENGTH + -(-len(relative) * 8 // 5)
     if length > limit:
         longest = max(0, (limit - PREFIX_LENGTH) * 5 // 8)
         raise BadDataError(

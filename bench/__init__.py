@@ -1,0 +1,1 @@
+"""Speed, with the floor beside each figure: ``python -m bench [part ...]``."""

@@ -1,0 +1,180 @@
+"""What every store promises (P1 to P4), whatever it is made of."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from slurm_dispatch.errors import BadDataError, CannotCreateError
+from slurm_dispatch.model.publication import PATH_MAX, Publication
+from slurm_dispatch.store.root import Highest
+from tests.store.scene import FIRST, NEW, OLD, SECOND
+
+if TYPE_CHECKING:
+    from tests.store.conftest import Store
+
+
+def test_nothing_published_is_none_and_not_an_error(store: Store) -> None:
+    """C091: no publication, or no ``pub/`` at all, is a first start."""
+    assert store.root.latest() is None
+    assert store.root.listing() == []
+    assert store.root.highest() == Highest(-1, 0)
+
+
+def test_published_is_found_by_everyone(store: Store) -> None:
+    path = store.save(OLD, "checkpoint-5")
+    publication = store.root.publish(FIRST, 5, path, attempt=OLD)
+    assert publication == Publication(FIRST, 5, f"exec/{OLD}/checkpoint-5".encode())
+    latest = store.again().latest()
+    assert latest is not None
+    assert (latest.publication, latest.path) == (publication, path)
+
+
+def test_publishing_again_is_success_and_changes_nothing(store: Store) -> None:
+    """C086, C108: many watchers may publish one save; the second finds it there, which is done."""
+    path = store.save(OLD, "checkpoint-5")
+    first = store.root.publish(FIRST, 5, path, attempt=OLD)
+    assert store.again().publish(FIRST, 5, path, attempt=OLD) == first
+    assert store.root.listing() == [first]
+
+
+def test_epoch_counts_before_step(store: Store) -> None:
+    """C089, C163: a late publication of the old run never outranks the replacement's, however high its step."""
+    store.root.publish(FIRST, 5000, store.save(OLD, "checkpoint-5000"), attempt=OLD)
+    new = store.root.publish(SECOND, 400, store.save(NEW, "checkpoint-400"), attempt=NEW)
+    store.root.publish(FIRST, 6000, store.save(OLD, "checkpoint-6000"), attempt=OLD)
+    latest = store.again().latest()
+    assert latest is not None
+    assert latest.publication == new
+    assert [p.step for p in store.root.listing()] == [400, 6000, 5000]
+
+
+@pytest.mark.parametrize("name", ["junk", ".hidden", "0-0-AA", "0" * 20 + "-" + "0" * 20 + "-aa", "latest.tmp"])
+def test_a_name_that_does_not_parse_is_named(store: Store, name: str) -> None:
+    """P4, C091: nothing is skipped, with --fallback neither."""
+    store.root.publish(FIRST, 5, store.save(OLD, "checkpoint-5"), attempt=OLD)
+    store.plant(name)
+    for act in (store.root.latest, lambda: store.root.latest(fallback=True), store.root.listing, store.root.highest):
+        with pytest.raises(BadDataError) as caught:
+            act()
+        assert name in str(caught.value)
+
+
+def test_a_latest_whose_save_is_gone_names_both(store: Store) -> None:
+    """C087, C154: going to the next one must be asked for."""
+    older = store.root.publish(FIRST, 5, store.save(OLD, "checkpoint-5"), attempt=OLD)
+    path = store.save(OLD, "checkpoint-9")
+    gone = store.root.publish(FIRST, 9, path, attempt=OLD)
+    store.remove(path)
+    with pytest.raises(BadDataError) as caught:
+        store.root.latest()
+    assert gone.name in str(caught.value)
+    assert "checkpoint-9" in str(caught.value)
+    fallback = store.root.latest(fallback=True)
+    assert fallback is not None
+    assert fallback.publication == older
+
+
+def test_all_gone_is_an_error_with_fallback_too(store: Store) -> None:
+    path = store.save(OLD, "checkpoint-9")
+    store.root.publish(FIRST, 9, path, attempt=OLD)
+    store.remove(path)
+    with pytest.raises(BadDataError, match="gone"):
+        store.root.latest(fallback=True)
+
+
+def test_only_what_an_execution_wrote_itself_is_published(store: Store) -> None:
+    """P1: not another execution's save, nor the execution's folder, nor what is outside the root."""
+    path = store.save(OLD, "checkpoint-5")
+    store.root.make_execution(NEW)
+    elsewhere = store.root.path + "/elsewhere"
+    for wrong in (path, store.root.execution(NEW), store.root.path, elsewhere, "/", "", "exec", "../x"):
+        with pytest.raises(BadDataError):
+            store.root.publish(SECOND, 5, wrong, attempt=NEW)
+    assert store.root.listing() == []
+
+
+def test_a_missing_or_empty_save_is_not_published(store: Store) -> None:
+    """C121: a job that "succeeded" with empty files has saved nothing."""
+    store.root.make_execution(OLD)
+    empty = store.save(OLD, "checkpoint-5", b"")
+    for wrong in (empty, store.root.execution(OLD) + "/checkpoint-6"):
+        with pytest.raises(BadDataError):
+            store.root.publish(FIRST, 5, wrong, attempt=OLD)
+    assert store.root.listing() == []
+
+
+def test_a_path_over_the_limit_is_refused_before_anything_is_written(store: Store) -> None:
+    inside = PATH_MAX - len(f"exec/{OLD}/")
+    fits = store.save(OLD, "c" * inside)
+    store.root.publish(FIRST, 1, fits, attempt=OLD)
+    longer = store.save(OLD, "c" * (inside + 1))
+    with pytest.raises(BadDataError) as caught:
+        store.root.publish(FIRST, 2, longer, attempt=OLD)
+    assert str(PATH_MAX) in caught.value.line()
+    assert len(store.root.listing()) == 1
+
+
+def test_a_root_has_one_job_a_generation(store: Store) -> None:
+    """C130: whose root it is stands in the root, not in its path."""
+    store.root.claim("mine", 0)
+    store.again().claim("mine", 0)
+    with pytest.raises(CannotCreateError) as caught:
+        store.root.claim("yours", 0)
+    assert "mine" in str(caught.value)
+    for way in ("supersede", "another root", "--adopt-root"):
+        assert way in caught.value.line()
+
+
+def test_a_higher_generation_shuts_the_lower_out(store: Store) -> None:
+    store.root.claim("mine", 0)
+    store.root.claim("next", 1)
+    with pytest.raises(CannotCreateError, match="generation 1 of job next"):
+        store.root.claim("mine", 0)
+    store.root.claim("next", 1)
+
+
+def test_publications_that_nobody_claimed_are_somebodys(store: Store) -> None:
+    store.root.publish(FIRST, 5, store.save(OLD, "checkpoint-5"), attempt=OLD)
+    with pytest.raises(CannotCreateError, match="publications of generation 0"):
+        store.root.claim("mine", 0)
+    store.root.claim("mine", 1)
+
+
+def test_highest_is_above_everything(store: Store) -> None:
+    store.root.claim("mine", 3)
+    store.root.publish(7 * 10**12 + FIRST, 5, store.save(OLD, "checkpoint-5"), attempt=OLD)
+    assert store.root.highest() == Highest(7, 7 * 10**12 + FIRST)
+    store.root.claim("next", 9)
+    assert store.root.highest().generation == 9
+
+
+@pytest.mark.parametrize(
+    ("name", "target"), [("01", "a"), ("x", "a"), ("0", "UPPER"), ("0", "a/b"), ("0", "a" * 300)]
+)
+def test_what_is_no_claim_is_named(store: Store, name: str, target: str) -> None:
+    store.plant_owner(name, target)
+    with pytest.raises(BadDataError, match="own"):
+        store.root.claim("mine", 0)
+
+
+steps = st.integers(0, 50)
+
+
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=25, deadline=None)
+@given(st.lists(st.tuples(st.sampled_from([FIRST, SECOND, SECOND + 1]), steps), min_size=1, max_size=8))
+def test_latest_is_the_greatest_whatever_the_order(store: Store, many: list[tuple[int, int]]) -> None:
+    """C088, C112: the order of arrival does not count, and what was published stays."""
+    before = {(p.epoch, p.step) for p in store.root.listing()}
+    for epoch, step in many:
+        attempt = f"e{epoch}"
+        if (epoch, step) not in before:
+            store.root.publish(epoch, step, store.save(attempt, f"checkpoint-{step}"), attempt=attempt)
+            before.add((epoch, step))
+        latest = store.again().latest()
+        assert latest is not None
+        assert (latest.publication.epoch, latest.publication.step) == max(before)
+    assert {(p.epoch, p.step) for p in store.root.listing()} == before

@@ -1,0 +1,385 @@
+"""Keeping a save, and taking one to resume from."""
+
+from __future__ import annotations
+
+import os
+import stat
+import subprocess
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+from slurm_dispatch.errors import BadDataError, StoreError, TransientError
+from slurm_dispatch.store import keep as keeping
+from slurm_dispatch.store.keep import keep, sweep_kept, take
+from slurm_dispatch.store.manifest import SaveState, state_of
+from slurm_dispatch.store.root import CheckpointRoot
+from slurm_dispatch.store.transfer import transfer
+from slurm_dispatch.store.whole import Proof
+from tests.kill import run
+from tests.store.scene import BIG, FIRST, NEW, OLD, SECOND, fresh, save, script, tree
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+
+@pytest.fixture
+def root(tmp_path: Path) -> CheckpointRoot:
+    """An empty root."""
+    return fresh(tmp_path)
+
+
+def _kept(root: CheckpointRoot, path: str, attempt: str = OLD, *, copy: bool = False) -> str:
+    kept = keep(root, attempt, path, proof=Proof.PROVED, copy=copy)
+    assert kept is not None
+    return os.path.join(root.path, os.fsdecode(kept))
+
+
+def _leftovers(root: CheckpointRoot) -> list[str]:
+    return [str(p) for p in Path(root.path).rglob(".tmp-*")]
+
+
+def test_what_is_kept_outlives_the_rotation(root: CheckpointRoot) -> None:
+    """C087: the saver deletes its own save; what was published is still there."""
+    path = save(root, OLD, "checkpoint-5", BIG, small=b"state", **{"deeper.txt": b"x"})
+    os.mkdir(os.path.join(path, "inner"))
+    Path(path, "inner", "rng").write_bytes(b"rng")
+    before = tree(path)
+    kept = _kept(root, path)
+    assert kept == os.path.join(root.execution(OLD), "kept", "checkpoint-5")
+    root.publish(FIRST, 5, kept, attempt=OLD)
+    subprocess.run(["rm", "-r", path], check=True)
+    latest = root.latest()
+    assert latest is not None
+    assert tree(latest.path) == before
+    assert _leftovers(root) == []
+
+
+def test_large_files_are_linked_and_small_ones_copied(root: CheckpointRoot) -> None:
+    path = save(root, OLD, "checkpoint-5", BIG, small=b"state")
+    kept = _kept(root, path)
+    assert os.path.samefile(path + "/weights", kept + "/weights")
+    assert not os.path.samefile(path + "/small", kept + "/small")
+    with open(path + "/small", "r+b") as file:  # rewritten in place, as a trainer's state is
+        file.write(b"STATE")
+    assert Path(kept, "small").read_bytes() == b"state"
+
+
+def test_copies_of_everything_where_it_is_asked_for(root: CheckpointRoot) -> None:
+    """C103: a saver that rewrites large files in place."""
+    path = save(root, OLD, "checkpoint-5", BIG)
+    kept = _kept(root, path, copy=True)
+    assert not os.path.samefile(path + "/weights", kept + "/weights")
+    assert Path(kept, "weights").read_bytes() == BIG
+
+
+def test_times_and_modes_are_the_sources(root: CheckpointRoot) -> None:
+    path = save(root, OLD, "checkpoint-5")
+    os.utime(path + "/weights", ns=(1_000_000_001, 2_000_000_003))
+    os.chmod(path + "/weights", 0o640)
+    found = os.stat(_kept(root, path) + "/weights")
+    assert (found.st_mtime_ns, stat.S_IMODE(found.st_mode)) == (2_000_000_003, 0o640)
+
+
+def test_a_single_file(root: CheckpointRoot) -> None:
+    for size in (b"small", BIG):
+        path = os.path.join(root.make_execution(OLD), f"step={len(size)}.ckpt")
+        Path(path).write_bytes(size)
+        kept = _kept(root, path)
+        os.unlink(path)
+        assert Path(kept).read_bytes() == size
+        root.publish(FIRST, len(size), kept, attempt=OLD)
+
+
+def test_keeping_twice_is_keeping_once(root: CheckpointRoot) -> None:
+    path = save(root, OLD, "checkpoint-5")
+    kept = _kept(root, path)
+    Path(path, "weights").write_bytes(b"other")
+    assert _kept(root, path) == kept
+    assert Path(kept, "weights").read_bytes() == b"weights"
+
+
+def _replace(path: str) -> None:
+    found = os.stat(path + "/weights")
+    Path(path, "new").write_bytes(b"WEIGHTS")
+    os.utime(path + "/new", ns=(found.st_atime_ns, found.st_mtime_ns))
+    os.rename(path + "/new", path + "/weights")
+
+
+CHANGES: dict[str, Callable[[str], object]] = {
+    "grew": lambda path: Path(path, "weights").write_bytes(b"more than it was"),
+    "same size": lambda path: os.utime(path + "/weights", ns=(1, 1)),
+    "replaced": _replace,
+    "one more": lambda path: Path(path, "late").write_bytes(b"x"),
+    "one less": lambda path: os.unlink(path + "/small"),
+    "gone": lambda path: subprocess.run(["rm", "-r", path], check=True),
+}
+
+
+@pytest.mark.parametrize("change", CHANGES)
+def test_a_source_that_changes_meanwhile_is_not_kept_this_time(
+    root: CheckpointRoot, monkeypatch: pytest.MonkeyPatch, change: str
+) -> None:
+    """C054, C169: the state is forced: the change happens after the files were linked, before the second listing."""
+    path = save(root, OLD, "checkpoint-5", small=b"state")
+    real = os.mkdir
+
+    def mkdir(name: bytes | str, *more: int, **kw: int) -> None:
+        real(name, *more, **kw)
+        if b".tmp-" in os.fsencode(name):
+            monkeypatch.undo()
+            _later(path, change, monkeypatch)
+
+    monkeypatch.setattr(os, "mkdir", mkdir)
+    assert keep(root, OLD, path, proof=Proof.PROVED) is None
+    assert os.listdir(os.path.join(root.execution(OLD), "kept")) == []
+
+
+def _later(path: str, change: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Change the source once its last file has been copied."""
+    real = os.fsync
+    done: list[bool] = []
+
+    def fsync(descriptor: int) -> None:
+        real(descriptor)
+        if not done:
+            done.append(True)
+            CHANGES[change](path)
+
+    monkeypatch.setattr(os, "fsync", fsync)
+
+
+def test_a_source_that_is_not_there(root: CheckpointRoot) -> None:
+    root.make_execution(OLD)
+    assert keep(root, OLD, root.execution(OLD) + "/checkpoint-5", proof=Proof.PROVED) is None
+
+
+def test_what_cannot_be_kept(root: CheckpointRoot) -> None:
+    path = save(root, OLD, "checkpoint-5")
+    os.symlink("/etc/hostname", path + "/out")
+    with pytest.raises(BadDataError, match="leads out"):
+        keep(root, OLD, path, proof=Proof.PROVED)
+    os.unlink(path + "/out")
+    os.symlink("weights", path + "/inside")
+    os.mkfifo(path + "/fifo")
+    with pytest.raises(BadDataError, match="special"):
+        keep(root, OLD, path, proof=Proof.PROVED)
+    os.unlink(path + "/fifo")
+    with pytest.raises(BadDataError, match="empty"):
+        keep(root, OLD, save(root, OLD, "checkpoint-6", b""), proof=Proof.PROVED)
+    with pytest.raises(BadDataError, match="bytes"):
+        keep(root, OLD, save(root, OLD, "c" * 120), proof=Proof.PROVED)
+    kept = _kept(root, path)
+    assert os.readlink(kept + "/inside") == "weights"
+    assert _leftovers(root) == []
+
+
+@pytest.mark.parametrize("error", ["EDQUOT", "ENOSPC", "EIO"])
+@pytest.mark.parametrize("call", ["fsync", "linkat", "write", "utimensat"])
+def test_a_disk_that_fails(root: CheckpointRoot, call: str, error: str) -> None:
+    """C104, C121: nothing is kept that is not on disk."""
+    path = save(root, NEW, "checkpoint-5", BIG, small=b"state")
+    body = f"""
+from slurm_dispatch.store.keep import keep
+from slurm_dispatch.store.whole import Proof
+from slurm_dispatch.errors import StoreError
+try:
+    keep(root, {NEW!r}, {path!r}, proof=Proof.PROVED)
+except StoreError as error:
+    os._exit(74)
+"""
+    names = {"linkat": "?link,linkat", "utimensat": "utimensat"}.get(call, call)
+    ended = run(script(root, body), "-e", f"trace={names}", "-e", f"inject={names}:error={error}:when=1")
+    assert ended.status == 74, ended.stderr
+    assert os.listdir(os.path.join(root.execution(NEW), "kept")) == []
+
+
+@pytest.mark.parametrize("error", ["EPERM", "EXDEV", "EMLINK"])
+def test_where_a_link_is_refused_the_file_is_copied(root: CheckpointRoot, error: str) -> None:
+    path = save(root, NEW, "checkpoint-5", BIG)
+    body = f"""
+from slurm_dispatch.store.keep import keep
+from slurm_dispatch.store.whole import Proof
+print(keep(root, {NEW!r}, {path!r}, proof=Proof.PROVED))
+"""
+    # Only the large file: how its own small files are made whole is not asked here.
+    ended = run(
+        script(root, body), "-P", path + "/weights", "-e", "trace=?link,linkat",
+        "-e", f"inject=?link,linkat:error={error}",
+    )  # fmt: skip
+    assert ended.status == 0, ended.stderr
+    kept = os.path.join(root.execution(NEW), "kept", "checkpoint-5", "weights")
+    assert Path(kept).read_bytes() == BIG
+    assert not os.path.samefile(kept, path + "/weights")
+
+
+def test_blocks_are_shared_where_the_filesystem_can(root: CheckpointRoot, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A stand-in for ``FICLONE``, which few filesystems have: what it is given, and no copy beside it."""
+    cloned: list[int] = []
+
+    def ioctl(writing: int, request: int, reading: int) -> int:
+        assert request == 0x40049409
+        cloned.append(os.write(writing, os.pread(reading, 1 << 22, 0)))
+        return 0
+
+    monkeypatch.setattr("slurm_dispatch.store.transfer.fcntl.ioctl", ioctl)
+    path = save(root, OLD, "checkpoint-5", BIG, small=b"state", more=b"more")
+    before = tree(path)
+    assert tree(_kept(root, path, copy=True)) == before
+    assert sorted(cloned) == sorted(len(content) for content in before.values())
+
+
+def test_many_small_files(root: CheckpointRoot) -> None:
+    """More than are synced one by one: all are there, and each was synced."""
+    path = save(root, OLD, "checkpoint-5", **{f"shard{n}": b"%d" % n for n in range(200)})
+    before = tree(path)
+    assert tree(_kept(root, path)) == before
+    assert len(before) == 201
+
+
+def test_a_failed_sync_among_many(root: CheckpointRoot) -> None:
+    """C121: one of 200 syncs fails: nothing is kept."""
+    path = save(root, NEW, "checkpoint-5", **{f"shard{n}": b"%d" % n for n in range(200)})
+    body = f"""
+from slurm_dispatch.store.keep import keep
+from slurm_dispatch.store.whole import Proof
+from slurm_dispatch.errors import StoreError
+try:
+    keep(root, {NEW!r}, {path!r}, proof=Proof.PROVED)
+except StoreError as error:
+    os._exit(74)
+"""
+    # Threads count their own calls; with 16 of them at least one comes to its fifth.
+    ended = run(script(root, body), "-e", "trace=fsync", "-e", "inject=fsync:error=EIO:when=5")
+    assert ended.status == 74, ended.stderr
+    assert os.listdir(os.path.join(root.execution(NEW), "kept")) == []
+
+
+def test_leftovers_of_a_killed_keeper_are_swept(root: CheckpointRoot) -> None:
+    _kept(root, save(root, OLD, "checkpoint-5"))
+    left = Path(root.execution(OLD), "kept", ".tmp-0123456789abcdef", "inner")
+    left.mkdir(parents=True)
+    (left / "weights").write_bytes(b"x")
+    assert sweep_kept(root, OLD) == 1
+    assert os.listdir(os.path.join(root.execution(OLD), "kept")) == ["checkpoint-5"]
+
+
+# Manifests
+
+
+def test_what_state_a_save_is_in(root: CheckpointRoot) -> None:
+    """C169: a run that still lives writes into a file that its replacement resumes from: it is seen."""
+    path = save(root, OLD, "checkpoint-5", BIG)
+    proved = root.publish(FIRST, 5, _kept(root, path), attempt=OLD)
+    other = save(root, OLD, "checkpoint-6")
+    kept = keep(root, OLD, other, proof=Proof.ASSUMED)
+    assert kept is not None
+    assumed = root.publish(FIRST, 6, kept, attempt=OLD)
+    bare = root.publish(FIRST, 7, save(root, OLD, "checkpoint-7"), attempt=OLD)
+    assert [state_of(root, p) for p in (proved, assumed, bare)] == [
+        SaveState.PROVED, SaveState.ASSUMED, SaveState.UNRECORDED]  # fmt: skip
+    with open(path + "/weights", "ab") as late:
+        late.write(b"late")
+    assert state_of(root, proved) is SaveState.CHANGED
+    subprocess.run(["rm", "-r", os.path.join(root.path, os.fsdecode(assumed.path))], check=True)
+    assert state_of(root, assumed) is SaveState.GONE
+
+
+def test_a_manifest_that_does_not_parse_is_named(root: CheckpointRoot) -> None:
+    publication = root.publish(FIRST, 5, _kept(root, save(root, OLD, "checkpoint-5")), attempt=OLD)
+    manifest = Path(root.execution(OLD), ".dispatch", "save-checkpoint-5")
+    for text in ("", "[]", "{}", '{"v": 9}', "x" * 70_000):
+        manifest.write_text(text)
+        with pytest.raises(StoreError, match="save-checkpoint-5"):
+            state_of(root, publication)
+
+
+# Taking
+
+
+def test_the_latest_is_taken(root: CheckpointRoot) -> None:
+    """C087: what the replacement loads is its own, whatever the old run deletes."""
+    path = save(root, OLD, "checkpoint-5", BIG, small=b"s")
+    publication = root.publish(FIRST, 5, path, attempt=OLD)
+    root.make_execution(NEW)
+    taken = take(root, NEW)
+    assert taken is not None
+    assert taken.save.publication == publication
+    assert taken.path == os.path.join(root.execution(NEW), "resume", "checkpoint-5")
+    before = tree(path)
+    subprocess.run(["rm", "-r", path], check=True)
+    assert tree(taken.path) == before
+
+
+def test_nothing_to_take(root: CheckpointRoot) -> None:
+    root.make_execution(NEW)
+    assert take(root, NEW) is None
+
+
+def test_a_save_that_vanishes_while_it_is_taken(root: CheckpointRoot, monkeypatch: pytest.MonkeyPatch) -> None:
+    """C087: latest is asked again; meanwhile there is a newer one, since that is why the old one went."""
+    first = save(root, OLD, "checkpoint-5")
+    root.publish(FIRST, 5, first, attempt=OLD)
+    second = save(root, OLD, "checkpoint-9")
+    root.make_execution(NEW)
+    real = transfer
+    calls = []
+
+    def gone(source: bytes, folder: bytes, name: bytes, *, copy: bool) -> object:
+        calls.append(name)
+        if len(calls) == 1:
+            subprocess.run(["rm", "-r", first], check=True)
+            root.publish(FIRST, 9, second, attempt=OLD)
+        return real(source, folder, name, copy=copy)
+
+    monkeypatch.setattr(keeping, "transfer", gone)
+    taken = take(root, NEW)
+    assert taken is not None
+    assert taken.save.publication.step == 9
+    assert calls == [b"checkpoint-5", b"checkpoint-9"]
+
+
+def test_a_save_that_changes_each_time_is_an_error(root: CheckpointRoot, monkeypatch: pytest.MonkeyPatch) -> None:
+    root.publish(FIRST, 5, save(root, OLD, "checkpoint-5"), attempt=OLD)
+    root.make_execution(NEW)
+    monkeypatch.setattr(keeping, "transfer", lambda *_, **__: None)
+    with pytest.raises(TransientError, match="checkpoint-5"):
+        take(root, NEW)
+
+
+def test_a_changed_save_is_said(root: CheckpointRoot) -> None:
+    """C169: it is resumed from, since there is nothing better, and it is said."""
+    path = save(root, OLD, "checkpoint-5", BIG)
+    root.publish(FIRST, 5, _kept(root, path), attempt=OLD)
+    with open(path + "/weights", "ab") as late:
+        late.write(b"late")
+    said: list[str] = []
+    again = CheckpointRoot(root.path, said.append)
+    again.make_execution(NEW)
+    assert take(again, NEW) is not None
+    assert any("not what it was" in line for line in said)
+
+
+def test_what_the_execution_keeps_itself_is_taken_as_it_is(root: CheckpointRoot) -> None:
+    kept = _kept(root, save(root, NEW, "checkpoint-5"), NEW)
+    root.publish(SECOND, 5, kept, attempt=NEW)
+    taken = take(root, NEW)
+    assert taken is not None
+    assert taken.path == kept
+
+
+def test_two_saves_of_one_name(root: CheckpointRoot) -> None:
+    """C105: a replacement's checkpoint-5 is another save than the old run's."""
+    root.publish(FIRST, 5, save(root, OLD, "checkpoint-5", b"first"), attempt=OLD)
+    root.make_execution(NEW)
+    one = take(root, NEW)
+    same = take(root, NEW)
+    assert one is not None
+    assert same is not None
+    assert one.path == same.path
+    root.publish(FIRST + 1, 5, save(root, "other", "checkpoint-5", b"second"), attempt="other")
+    two = take(root, NEW)
+    assert two is not None
+    assert (Path(one.path, "weights").read_bytes(), Path(two.path, "weights").read_bytes()) == (b"first", b"second")
+    assert os.path.basename(two.path) == "checkpoint-5"
