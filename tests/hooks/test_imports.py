@@ -7,7 +7,20 @@ import pytest
 from tests.hooks.lab import HOOKS, PYTHON_HOOKS, PYTHONS, Lab, run
 
 ALLOWED = {
-    *("_sha2", "_sha256", "errno", "os", "posixpath", "genericpath", "pwd", "select", "stat", "_stat", "sys", "syslog"),
+    *(
+        "_sha2",
+        "_sha256",
+        "errno",
+        "os",
+        "posixpath",
+        "genericpath",
+        "pwd",
+        "select",
+        "stat",
+        "_stat",
+        "sys",
+        "syslog",
+    ),
     *("time", "_collections_abc", "posix"),
 }
 """Beyond what ``python3 -IS -c pass`` has loaded already."""
@@ -64,7 +77,11 @@ def test_what_stands_in_the_working_folder_is_not_loaded(
     for name in ("os", "errno", "select", "time", "dispatch_hooks", "sitecustomize", "usercustomize"):
         (system_lab.folder / f"{name}.py").write_text("import sys\nsys.exit(77)\n")
     monkeypatch.chdir(system_lab.folder)
-    environment = {"PYTHONPATH": str(system_lab.folder), "PYTHONHOME": "/nonexistent", "PYTHONSTARTUP": "/nonexistent"}
+    environment = {
+        "PYTHONPATH": str(system_lab.folder),
+        "PYTHONHOME": "/nonexistent",
+        "PYTHONSTARTUP": "/nonexistent",
+    }
     assert system_lab.run("prolog", **environment).status == 0
     ended = system_lab.run(hook, **environment)
     assert (ended.status, ended.stderr) == (0, b"")
