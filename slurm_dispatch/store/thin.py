@@ -18,6 +18,7 @@ from slurm_dispatch.errors import AbsentError, BadDataError, StoreError, show
 from slurm_dispatch.model.identity import check_attempt
 from slurm_dispatch.store.choice import read_choice
 from slurm_dispatch.store.folders import enter
+from slurm_dispatch.store.manifest import PREFIX
 from slurm_dispatch.store.remove import remove_tree
 from slurm_dispatch.store.whole import final_name
 
@@ -195,12 +196,29 @@ class _Thinning:
                 name = away
             remove_tree(parent, name)
             self.removed.append(relative)
+            self._forget(relative)
         except FileNotFoundError:
             return
         except OSError as error:
             self.trouble.append(f"removing {show(relative)}: {error.strerror}")
         finally:
             os.close(parent)
+
+    def _forget(self, relative: bytes) -> None:
+        """Remove the manifest of a save that is gone: one a publication would pile up as long as the job lives."""
+        parts = relative.split(b"/")
+        if len(parts) < 3 or parts[-2] == b"resume":
+            return
+        try:
+            folder = self._open(b"/".join((*parts[:2], b".dispatch")))
+        except StoreError:
+            return
+        try:
+            os.unlink(PREFIX.encode("ascii") + parts[-1], dir_fd=folder)
+        except OSError:
+            pass  # it had none; a manifest without its save says nothing
+        finally:
+            os.close(folder)
 
     def _open(self, relative: bytes) -> int:
         """The folder at ``relative``, entered one part at a time, so that a link on the way is never followed."""

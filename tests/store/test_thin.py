@@ -209,6 +209,16 @@ def test_latest_is_never_thinned(tmp_path: Path, runs: list[list[int]], number: 
                 assert os.path.exists(os.path.join(root.path, os.fsdecode(stays.path))), stays
 
 
+def test_the_manifest_goes_with_its_save(root: CheckpointRoot) -> None:
+    """One a publication would pile up for as long as the job lives."""
+    _published(root, OLD, FIRST, *range(1, 11))
+    _published(root, NEW, SECOND, *range(11, 21))
+    thin(root, NEW, epoch=SECOND, is_save=is_save)
+    for attempt in (OLD, NEW):
+        left = [name for name in os.listdir(os.path.join(root.execution(attempt), ".dispatch")) if "save-" in name]
+        assert sorted(left) == [f"save-{name}" for name in _saves(root, attempt)]
+
+
 def test_space_stays_within_the_bound(root: CheckpointRoot) -> None:
     """Many runs in a row, each replaced after a few saves: the bound that the plan prints holds all the time."""
     size, files = 100, 2
