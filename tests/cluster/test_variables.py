@@ -102,6 +102,13 @@ def one_shown(job: Managed) -> dict[str, str]:
     return job.cluster.wait_until(found, WAIT_S, "the job to show its variables")
 
 
+def resumed(cluster: Cluster, node: str) -> bool:
+    """Resume a node; Slurm refuses it for one that has come back by itself."""
+    if not cluster.node_usable(node):
+        cluster.run("ctl", ["scontrol", "update", f"node={node}", "state=resume"], check=False)
+    return cluster.node_usable(node)
+
+
 @pytest.mark.parametrize("path", ["completed", "cancelled", "preempted", "node set down"])
 def test_the_epilog_names_the_execution_that_ran(job: Managed, path: str) -> None:
     cluster = job.cluster
@@ -120,7 +127,7 @@ def test_the_epilog_names_the_execution_that_ran(job: Managed, path: str) -> Non
     expected = job.attempt(0, start)
     (note,) = cluster.wait_until(lambda: job.notes("node"), WAIT_S, "the Epilog's note")
     if path == "node set down":
-        cluster.run("ctl", ["scontrol", "update", "node=c3", "state=resume"])
+        cluster.wait_until(lambda: resumed(cluster, "c3"), WAIT_S, "c3 to take jobs again", every_s=1.0)
     assert (note["attempt"], note["epoch"], note["start_time"]) == (expected, "1000000", start)
     assert (note["verified"], note["clean"], note["left"]) == (True, True, [])
     assert one_shown(job)["DISPATCH_ATTEMPT"] == expected
