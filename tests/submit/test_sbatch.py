@@ -519,3 +519,21 @@ def test_a_script_that_is_not_there(scene: Scene) -> None:
     result = scene.sbatch("no.sh")
     assert (result.status, result.stderr) == (1, b"sbatch: error: Unable to open file no.sh\n")
     assert scene.call().argv == ["no.sh"]
+
+
+def test_a_script_beside_a_wrapped_command(scene: Scene) -> None:
+    """It is sbatch that refuses it: it must see the script."""
+    scene.sbatch("--wrap", "true", "train.sh", "x")
+    assert own_words(scene.call().argv) == ["--wrap", "true", "--no-requeue", "train.sh", "x"]
+
+
+def test_a_wait_for_a_cancelled_job(scene: Scene) -> None:
+    """C031: sbatch --wait ends with 0 for a job that was cancelled in the queue; ours ends with 1 and says so."""
+    number = 4
+    text = "JobId=4 JobName=x\n   UserId=a(1) GroupId=b(2)\n   JobState=CANCELLED Reason=None Dependency=(null)\n"
+    text += "   Requeue=0 Restarts=0 BatchFlag=1 Reboot=0 ExitCode=0:0\n   StartTime=1 EndTime=2 Deadline=N/A\n"
+    scene.answer("sbatch", stdout=f"Submitted batch job {number}\n")
+    scene.answer("scontrol", stdout=text)
+    result = scene.sbatch("--wait", "train.sh")
+    assert result.status == 1
+    assert "cancelled" in result.ours[-1]
