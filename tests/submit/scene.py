@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from slurm_dispatch.errors import NothingThereError
 from slurm_dispatch.records.fold import fold
 from slurm_dispatch.state.folder import StateFolder, make_state
 
@@ -71,6 +72,7 @@ class Scene:
 
     def __init__(self, extra: str = "", *, at: Path | None = None) -> None:
         self.uid, self.gid, self.user = person()
+        self.started: list[Running] = []
         # Below /tmp and not pytest's own folder, which only its owner may enter.
         self.path = at or Path(tempfile.mkdtemp(prefix="dispatch-scene-"))
         for name in ("bin", "answers", "calls", "home", "scratch"):
@@ -98,6 +100,8 @@ class Scene:
         return self
 
     def __exit__(self, *_: object) -> None:
+        for running in self.started:
+            running.end()
         shutil.rmtree(self.path)
 
     def answer(self, command: str, **knobs: Any) -> None:
@@ -143,7 +147,9 @@ class Scene:
             finally:
                 os._exit(99)
         given.close()
-        return Running(child, out, err)
+        running = Running(child, out, err)
+        self.started.append(running)
+        return running
 
     def run(self, *argv: str, stdin: bytes = b"", env: Mapping[str, str] | None = None) -> Result:
         """Run ``dispatch ARGV`` as the user and wait for it."""
@@ -193,6 +199,13 @@ class Scene:
         fold(facts)
         return facts
 
+    def facts_so_far(self) -> list[Fact]:
+        """The facts of the only record while it is being made; none before fact 1 is there."""
+        try:
+            return [fact for record in self.records() for fact in record.read()]
+        except NothingThereError:
+            return []
+
     def kinds(self) -> list[str]:
         """Their kinds."""
         return [fact.kind for fact in self.facts()]
@@ -203,6 +216,7 @@ class Running:
 
     def __init__(self, child: int, out: Any, err: Any) -> None:
         self.child, self.out, self.err = child, out, err
+        self.ended = False
 
     def signal(self, number: int) -> None:
         """Send it a signal."""
@@ -214,13 +228,24 @@ class Running:
         while True:
             ended, status = os.waitpid(self.child, os.WNOHANG)
             if ended:
+                self.ended = True
                 break
             if time.monotonic() > end:
                 os.kill(self.child, signal.SIGKILL)
                 os.waitpid(self.child, 0)
+                self.ended = True
                 raise AssertionError(f"no end after {DEADLINE_S} s: {self._text()}")
             time.sleep(0.01)
         return Result(os.waitstatus_to_exitcode(status), *self._text())
+
+    def end(self) -> None:
+        """Kill it if it still runs, for a test that failed before it waited."""
+        if not self.ended:
+            self.ended = True
+            os.kill(self.child, signal.SIGKILL)
+            os.waitpid(self.child, 0)
+            self.out.close()
+            self.err.close()
 
     def _text(self) -> tuple[bytes, bytes]:
         found = []

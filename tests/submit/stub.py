@@ -48,8 +48,9 @@ def keep(argv):
         "umask": os.umask(0),
     }
     name = "%d-%d-%s" % (time.time_ns(), os.getpid(), NAME)
-    with open(os.path.join(HERE, "calls", name), "w", **SURROGATES) as file:
+    with open(os.path.join(HERE, "calls", "." + name + ".new"), "w", **SURROGATES) as file:
         json.dump(call, file)
+    os.rename(file.name, os.path.join(HERE, "calls", name))  # whole, for who reads while we hang
 
 
 def accept(argv):
@@ -100,7 +101,7 @@ def main():
     sys.stdout.flush()
     sys.stderr.flush()
     if "hang_until" in knob:  # hangs until the test makes this file, or the caller ends it
-        while not os.path.exists(os.path.join(HERE, knob["hang_until"])):
+        while os.path.exists(HERE) and not os.path.exists(os.path.join(HERE, knob["hang_until"])):
             time.sleep(0.02)
     if "signal" in knob:
         os.kill(os.getpid(), knob["signal"])

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+import time
 
 import pytest
 
@@ -265,7 +266,7 @@ def test_wait_gives_back_the_jobs_status(scene: Scene) -> None:
     """C031: with --wait the record has the id while sbatch waits, and its status, the job's, is given back."""
     scene.answer("sbatch", stdout="Submitted batch job {id}\n", status=7, hang_until="over")
     running = scene.start(["sbatch", "--checkpoint", str(scene.root), "-W", "train.sh"])
-    until("the id is in the record", lambda: scene.records() and len(scene.records()[0].read()) == 3)
+    until("the id is in the record", lambda: len(scene.facts_so_far()) == 3)
     (scene.path / "over").touch()
     assert running.wait().status == 7
     assert "--wait" not in scene.facts()[0].body["argv"]
@@ -276,15 +277,13 @@ def test_wait_has_no_deadline(scene: Scene) -> None:
     scene.config.write_text(f'state = "{scene.path}/state"\nsubmit_timeout_s = 5\n')
     scene.answer("sbatch", stdout="Submitted batch job {id}\n", hang_until="over")
     running = scene.start(["sbatch", "--checkpoint", str(scene.root), "--wait", "train.sh"])
-    until("the intent's deadline is over", lambda: scene.records() and _overdue(scene))
+    until("the intent's deadline is over", lambda: _overdue(scene))
     (scene.path / "over").touch()
     assert running.wait().status == 0
 
 
 def _overdue(scene: Scene) -> bool:
-    import time
-
-    facts = scene.records()[0].read()
+    facts = scene.facts_so_far()
     return len(facts) > 1 and time.time() > facts[1].body["deadline"] + 1
 
 
