@@ -137,7 +137,9 @@ def test_the_next_submission_is_as_the_first(cluster: Cluster, options: list[str
 def test_a_submission_from_inside_a_job(cluster: Cluster) -> None:
     """A job that submits another hands its environment on; nothing of its own identity is in the inner one."""
     cluster.write(f"{HOME}/inner.sh", SHOW, user="ada", mode="755")
-    outer = f"#!/bin/sh\ndispatch sbatch -o /dev/null --checkpoint {HOME}/root-inner {HOME}/inner.sh {HOME}/inner.out\n"
+    outer = (
+        f"#!/bin/sh\ndispatch sbatch -o /dev/null --checkpoint {HOME}/root-inner {HOME}/inner.sh {HOME}/inner.out\n"
+    )
     cluster.write(f"{HOME}/outer.sh", outer, user="ada", mode="755")
     done = dispatch(cluster, "-o", f"{HOME}/outer.out", "--checkpoint", f"{HOME}/root-outer", "outer.sh")
     inner = dict(line.split("=", 1) for line in file(cluster, f"{HOME}/inner.out") if "=" in line)

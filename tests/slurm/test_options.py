@@ -167,7 +167,13 @@ def test_variables_become_options() -> None:
     found = from_variables({"SBATCH_PARTITION": "low", "SLURM_HINT": "a", "SBATCH_HINT": "b", "OTHER": "x"})
     assert found == (("hint", "a"), ("hint", "b"), ("partition", "low"))
     assert from_variables({"SBATCH_REQ_SWITCH": "2", "SBATCH_WAIT4SWITCH": "10:00"}) == (("switches", "2@10:00"),)
-    for value, expected in (("", "--overcommit"), ("yes", "--overcommit"), ("2", "--overcommit"), ("0", None), ("no", None)):
+    for value, expected in (
+        ("", "--overcommit"),
+        ("yes", "--overcommit"),
+        ("2", "--overcommit"),
+        ("0", None),
+        ("no", None),
+    ):
         assert as_argument("overcommit", value) == expected
     assert as_argument("partition", "") == "--partition="
     assert (as_argument("exclusive", ""), as_argument("exclusive", "user")) == ("--exclusive", "--exclusive=user")

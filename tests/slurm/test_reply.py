@@ -69,7 +69,8 @@ def test_refusals(said: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "end", [finished(-9), finished(1), finished(0), finished(None, timed_out=True), finished(0, "x\n", truncated=True)]
+    "end",
+    [finished(-9), finished(1), finished(0), finished(None, timed_out=True), finished(0, "x\n", truncated=True)],
 )
 def test_an_end_without_a_word(end: Finished) -> None:
     """Killed, silent, or over a limit: not certain."""

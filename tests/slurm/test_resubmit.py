@@ -77,7 +77,9 @@ def test_what_is_not_repeated() -> None:
     assert call.script_at == len(call.argv) - 2
     assert call.argv[call.script_at :] == ("--x", "a b")
     assert "/state/jobs/abc/script" not in call.argv
-    spec = replace(SPEC, argv=("--hold", "--begin=now", "--parsable", "--wait", "--nodes=2", "--dependency=singleton"))
+    spec = replace(
+        SPEC, argv=("--hold", "--begin=now", "--parsable", "--wait", "--nodes=2", "--dependency=singleton")
+    )
     assert again(spec).argv[0:2] == ("--nodes=2", "--comment=mine dispatch:abc:2:7")
 
 
@@ -116,7 +118,9 @@ def test_limits(config: dict[str, str], asked: str | None, expected: dict[str, s
     spec = SPEC if asked is None else replace(SPEC, argv=(f"--propagate={asked}" if asked else "--propagate",))
     handed = again(spec, config=config).job_environment
     assert handed is not None
-    assert {e.split(b"=")[0].decode()[13:] for e in handed.split(b"\0") if e.startswith(b"SLURM_RLIMIT_")} == set(expected)
+    assert {e.split(b"=")[0].decode()[13:] for e in handed.split(b"\0") if e.startswith(b"SLURM_RLIMIT_")} == set(
+        expected
+    )
 
 
 @given(st.binary(max_size=120))

@@ -34,7 +34,11 @@ def test_a_plain_submission(scene: Scene) -> None:
     assert scene.record().script() == (scene.home / "train.sh").read_bytes()
     spec = scene.facts()[0].body
     assert spec["argv"] == ["--nodes=2", "--time=10", "--job-name=x y", "--no-requeue"]
-    assert (spec["script_name"], spec["script_args"], spec["workdir"]) == ("train.sh", ["--epochs", "10"], str(scene.home))
+    assert (spec["script_name"], spec["script_args"], spec["workdir"]) == (
+        "train.sh",
+        ["--epochs", "10"],
+        str(scene.home),
+    )
     assert (spec["cluster"], spec["name"], spec["umask"]) == ("alpha", "x y", 0o022)
     assert scene.facts()[2].body == {"submission": 1, "cluster": "alpha", "slurm_job_id": 101, "how": "answer"}
 
@@ -218,7 +222,9 @@ def test_export_is_the_users(scene: Scene, script: str, options: list[str]) -> N
 def test_a_script_at_the_limit(scene: Scene) -> None:
     """C024: we add nothing to the script; a refusal for its size is passed on and is certain."""
     script = b"#!/bin/sh\n" + b"#" * (4 * 1024 * 1024 - 210)
-    refusal = "sbatch: error: Batch job submission failed: Pathname of a file, directory or other parameter too long\n"
+    refusal = (
+        "sbatch: error: Batch job submission failed: Pathname of a file, directory or other parameter too long\n"
+    )
     scene.answer("sbatch", accept=False, stdout="", stderr=refusal, status=1)
     result = scene.sbatch(scene.write("big.sh", script))
     assert (result.status, result.theirs) == (1, refusal.encode())
@@ -241,7 +247,9 @@ def test_a_submit_limit(scene: Scene) -> None:
     assert len(scene.calls("sbatch")) == 1
 
 
-@pytest.mark.parametrize("printed", ["", "Your job is in.\n", "1\n", "Submitted batch job\n", "Submitted batch job 0\n"])
+@pytest.mark.parametrize(
+    "printed", ["", "Your job is in.\n", "1\n", "Submitted batch job\n", "Submitted batch job 0\n"]
+)
 def test_no_id_is_never_made_up(scene: Scene, printed: str) -> None:
     """C026: status 0 without an id is looked up; nothing is taken for one."""
     scene.answer("sbatch", stdout=printed, accept=False)
@@ -376,7 +384,9 @@ def test_unprotected(scene: Scene) -> None:
     result = scene.run("sbatch", "--unprotected", "-N1", "train.sh", env={"DISPATCH_JOB": "x"})
     assert (result.status, result.ours) == (0, [])
     assert scene.call().argv == ["-N1", "train.sh"]
-    assert not [name for name in scene.call().environment if name.startswith("SLURM_DISPATCH_") or name == "DISPATCH_JOB"]
+    assert not [
+        name for name in scene.call().environment if name.startswith("SLURM_DISPATCH_") or name == "DISPATCH_JOB"
+    ]
     assert scene.records() == []
 
 
@@ -418,7 +428,9 @@ def test_what_we_add(
 def test_the_users_comment(scene: Scene, place: str) -> None:
     """The user's comment stays, the identity word is its last; a word that was copied from another job goes."""
     text = "my run dispatch:abc:0:7 two"
-    name = scene.write("a.sh", "#!/bin/sh\n" + (f'#SBATCH --comment="{text}"\n:\n' if place == "directive" else ":\n"))
+    name = scene.write(
+        "a.sh", "#!/bin/sh\n" + (f'#SBATCH --comment="{text}"\n:\n' if place == "directive" else ":\n")
+    )
     scene.sbatch(*(["--comment", text] if place == "argv" else []), name)
     comments = [word for word in scene.call().argv if word.startswith("--comment=")]
     assert comments == [f"--comment=my run two dispatch:{scene.record().key}:0:1"]
@@ -506,7 +518,9 @@ def test_the_plan_is_said(scene: Scene) -> None:
 
 def test_an_option_of_a_plugin(scene: Scene) -> None:
     """A long option that the table does not have is looked up in sbatch's help, so that the script is found."""
-    scene.answer("sbatch", help="Options provided by plugins:\n      --container-image=[USER@]IMAGE   [pyxis] image\n")
+    scene.answer(
+        "sbatch", help="Options provided by plugins:\n      --container-image=[USER@]IMAGE   [pyxis] image\n"
+    )
     scene.sbatch("--container-image", "img", "-N1", "train.sh")
     assert own_words(scene.call().argv) == ["--container-image", "img", "-N1", "--no-requeue", "train.sh"]
     assert "--container-image=img" in scene.facts()[0].body["argv"]
