@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import secrets
 from typing import TYPE_CHECKING
 
 import pytest
@@ -72,8 +73,8 @@ def key_of(done: Finished) -> str:
     ids=["all", "none", "list", "all-and-one"],
 )
 def test_the_job_is_as_with_plain_sbatch(cluster: Cluster, options: list[str]) -> None:
-    """C017, C021, C046: $0, folder, umask, limits, environment and Command= are those of plain sbatch, beside ours."""
-    name = f"show-{'-'.join(options).strip('-').replace('=', '_').replace(',', '_') or 'all'}"
+    """C017, C021, C046: $0, folder, umask, limits, environment and Command= are those of plain sbatch."""
+    name = f"show-{secrets.token_hex(3)}-{'-'.join(options).strip('-').replace('=', '_').replace(',', '_') or 'all'}"
     cluster.write(f"{HOME}/sub/show.sh", SHOW, user="ada", mode="755")
     env = {"MINE": "one\ntwo", "DISPATCH_EPOCH": "7", "SLURM_RESTART_COUNT": "4"}
     common = ["-o", "/dev/null", "-D", f"{HOME}/sub", *options, "sub/show.sh"]
@@ -107,7 +108,7 @@ def test_the_job_is_as_with_plain_sbatch(cluster: Cluster, options: list[str]) -
 )
 def test_the_next_submission_is_as_the_first(cluster: Cluster, options: list[str], script: str) -> None:
     """Environment, folder, umask, limits, name and arguments of a resubmission are those of the first submission."""
-    tag = f"again-{script}-{'-'.join(options).strip('-').replace('=', '_').replace(',', '_') or 'all'}"
+    tag = f"again-{secrets.token_hex(3)}-{script}-{'-'.join(options).strip('-').replace('=', '_').replace(',', '_') or 'all'}"
     text = AGAIN if script != "stdin" else AGAIN.replace("$1.", f"{HOME}/{tag}.")
     if script == "directives":
         text = text.replace("#SBATCH", "#SBATCH --begin=now\n#SBATCH --parsable --nice=3\n#SBATCH", 1)
@@ -136,13 +137,14 @@ def test_the_next_submission_is_as_the_first(cluster: Cluster, options: list[str
 
 def test_a_submission_from_inside_a_job(cluster: Cluster) -> None:
     """A job that submits another hands its environment on; nothing of its own identity is in the inner one."""
+    out = f"inner-{secrets.token_hex(3)}.out"
     cluster.write(f"{HOME}/inner.sh", SHOW, user="ada", mode="755")
     outer = (
-        f"#!/bin/sh\ndispatch sbatch -o /dev/null --checkpoint {HOME}/root-inner {HOME}/inner.sh {HOME}/inner.out\n"
+        f"#!/bin/sh\ndispatch sbatch -o /dev/null --checkpoint {HOME}/root-inner {HOME}/inner.sh {HOME}/{out}\n"
     )
     cluster.write(f"{HOME}/outer.sh", outer, user="ada", mode="755")
     done = dispatch(cluster, "-o", f"{HOME}/outer.out", "--checkpoint", f"{HOME}/root-outer", "outer.sh")
-    inner = dict(line.split("=", 1) for line in file(cluster, f"{HOME}/inner.out") if "=" in line)
+    inner = dict(line.split("=", 1) for line in file(cluster, f"{HOME}/{out}") if "=" in line)
     assert inner["DISPATCH_JOB"] != key_of(done)
     assert inner["SLURM_DISPATCH_CHECKPOINT"] == f"{HOME}/root-inner"
     assert inner["DISPATCH_EPOCH"] == "1000000"

@@ -15,7 +15,8 @@ def job(
     """An object."""
     return JobDetail(
         slurm_job_id=1, uid=1000, states=frozenset(states), reason=reason, exit_status=code[0], exit_signal=code[1],
-        restart=more.get("restart", 0), submit_time=1, start_time=2, end_time=3, nodes=nodes, comment="", source="json",
+        restart=more.get("restart", 0), submit_time=1, start_time=2, end_time=3, nodes=nodes, comment="",
+        source="json",
         by_uid=more.get("by_uid"),
     )  # fmt: skip
 

@@ -74,7 +74,7 @@ def test_reading_is_getopts(
 def test_sbatchs_words_pass_untouched(
     options: list[tuple[list[str], tuple[str, str | None]]], dashes: list[str], rest: list[str], data: st.DataObject
 ) -> None:
-    """Ours are taken out wherever they stand between sbatch's, and all the rest is there byte for byte and in order."""
+    """Ours are taken out wherever they stand between sbatch's; all the rest is there byte for byte and in order."""
     own = [["--checkpoint", "/c"], ["--on=failed:stop"], ["--adopt-root"], ["--start-from", "--odd"], ["--no-plan"]]
     theirs = [words for words, _ in options]
     mixed = list(theirs)

@@ -96,7 +96,7 @@ class Scene:
         """The user's uid."""
         return person()[0]
 
-    def __enter__(self) -> Scene:
+    def __enter__(self) -> Scene:  # noqa: PYI034 - nobody derives from it
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -128,7 +128,7 @@ class Scene:
 
     def start(self, argv: Sequence[str], *, stdin: bytes = b"", env: Mapping[str, str] | None = None) -> Running:
         """Start ``dispatch ARGV`` as the user, in a fork: nothing has to be loaded again."""
-        out, err, given = (tempfile.TemporaryFile() for _ in range(3))
+        out, err, given = (tempfile.TemporaryFile() for _ in range(3))  # noqa: SIM115 - closed by whoever waits
         given.write(stdin)
         given.seek(0)
         sys.stdout.flush()
@@ -138,8 +138,8 @@ class Scene:
             try:
                 for number, file in enumerate((given, out, err)):
                     os.dup2(file.fileno(), number)
-                sys.stdin = open(0, closefd=False)
-                sys.stdout, sys.stderr = (open(number, "w", closefd=False) for number in (1, 2))
+                sys.stdin = open(0, closefd=False)  # noqa: SIM115
+                sys.stdout, sys.stderr = (open(number, "w", closefd=False) for number in (1, 2))  # noqa: SIM115
                 self._become()
                 os.environ.clear()
                 os.environ.update(self.environment(env))
@@ -281,6 +281,6 @@ import slurm_dispatch.cli.plan  # noqa: E402
 import slurm_dispatch.cli.sbatch  # noqa: E402
 import slurm_dispatch.config.site  # noqa: E402
 import slurm_dispatch.slurm.commands  # noqa: E402
-import slurm_dispatch.submit.first  # noqa: E402, F401
-import slurm_dispatch.submit.plan_text  # noqa: E402, F401
+import slurm_dispatch.submit.first  # noqa: E402
+import slurm_dispatch.submit.plan_text  # noqa: E402
 import slurm_dispatch.submit.request  # noqa: E402, F401

@@ -1,4 +1,5 @@
 #!/usr/bin/python3 -IS
+# ruff: noqa: UP031 - any Python runs it
 """Stands in for Slurm's commands: keeps what it was called with, and answers as the files beside it say.
 
 Copied under each command's name into a scene's ``bin``. It holds no opinion on what Slurm does: what the answers
@@ -63,7 +64,7 @@ def accept(argv):
 
 
 def print_queue(argv):
-    form = [word[len("--format=") :] for word in argv if word.startswith("--format=")][0]
+    form = next(word[len("--format=") :] for word in argv if word.startswith("--format="))
     asked = len([name for name in os.listdir(os.path.join(HERE, "calls")) if name.endswith("-squeue")])
     if asked <= knobs().get("omit", 0):
         return

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from typing import TYPE_CHECKING
 
 import pytest
 
@@ -12,7 +13,9 @@ from slurm_dispatch.slurm.port import Absent, Queue, QueueJob, Unknown
 from slurm_dispatch.state.folder import StateFolder
 from slurm_dispatch.submit.job import find_job
 from slurm_dispatch.submit.lookup import Burnt, Found, NoteSeen, Wait, settle
-from tests.submit.scene import Scene
+
+if TYPE_CHECKING:
+    from tests.submit.scene import Scene
 
 WORD = Word("abc", 0, 2)
 

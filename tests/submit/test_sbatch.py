@@ -46,7 +46,8 @@ def test_a_plain_submission(scene: Scene) -> None:
 def test_the_job_environment(scene: Scene) -> None:
     """Ours is set, what an outer job left is gone, the rest is as it was; the record has the limits too."""
     stale = {
-        "DISPATCH_EPOCH": "1000000", "SLURM_DISPATCH_DIR": "/old", "SLURM_RESTART_COUNT": "3", "MINE": "a\nb", "É": "\udcff",
+        "DISPATCH_EPOCH": "1000000", "SLURM_DISPATCH_DIR": "/old", "SLURM_RESTART_COUNT": "3",
+        "MINE": "a\nb", "É": "\udcff",
     }  # fmt: skip
     scene.sbatch("--start-from", "old/save", "train.sh", env=stale)
     environment = scene.call().environment
@@ -84,7 +85,7 @@ def test_an_answer_that_stays_lost(scene: Scene) -> None:
 
 
 def test_one_listing_without_the_job_proves_nothing(scene: Scene) -> None:
-    """C003: the queue leaves the job out of its first two answers; it is asked again, and nothing is submitted twice."""
+    """C003: the queue leaves the job out of two answers; it is asked again, and nothing is submitted twice."""
     scene.answer("sbatch", stdout="", stderr=LOST, status=1)
     scene.answer("squeue", omit=2)
     assert scene.sbatch("train.sh").status == 0
