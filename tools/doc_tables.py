@@ -7,8 +7,11 @@ python tools/doc_tables.py --check   say which are not what the code says, and e
 from __future__ import annotations
 
 import sys
-from collections.abc import Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
 
 TOP = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(TOP))
@@ -69,7 +72,8 @@ def states() -> str:
             "A budget is how often a cause may bring the job back without durable progress in between: a publication",
             "of the current execution with a step greater than the one that it resumed from and than its own earlier",
             "ones gives every budget back. A launch that failed uses no budget; five in a row stop the job. Every",
-            "job has a cap on its submissions, 100 unless told otherwise.",
+            "job has a cap on its submissions, 100 unless told otherwise. `completed` is final, and so is a cancel",
+            "by the owner, or by somebody whom nothing names: a rule for `cancelled` is about an operator's.",
             "",
             "## The fields of each fact",
             "",
@@ -101,7 +105,7 @@ def settings() -> str:
             "This page is made from the code by `tools/doc_tables.py`, and so is the sample `site/dispatch.toml`.",
             "",
             "The settings are in `/etc/slurm-dispatch/dispatch.toml`, or in the file that `DISPATCH_CONFIG` names",
-            "(for root only if it is root's alone). Everything that is wrong in it is said at once, with exit code 78.",
+            "(for root only if it is root's alone). All that is wrong in it is said at once, with exit code 78.",
             "",
             table(("setting", "kind", "default", "bounds", "what it is for"), rows),
             "",

@@ -8,6 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from slurm_dispatch.model.epoch import Epoch
 from slurm_dispatch.records.actions import Action, AppendFact, Cancel, LookUp, Nothing, Submit
 from slurm_dispatch.records.observation import ObjectAlive, ObjectEnded, Observation, Unknown
 from slurm_dispatch.records.settle import Adopt, Wait, settle
@@ -70,14 +71,17 @@ def _incoming(state: State, observation: Observation) -> list[Action]:
         else:
             submission = known.get(body["submission"])
             key = (kind, *(body.get(name) for name in ("slurm_job_id", "restart", "start_time", "attempt", "why")))
-            new = submission is not None and _is_new(kind, body, submission)
+            new = submission is not None and _is_new(state, kind, body, submission)
         if new:
             fresh.setdefault(key, AppendFact(kind, body))
     return list(fresh.values())
 
 
-def _is_new(kind: str, body: Mapping[str, Any], submission: Submission) -> bool:
+def _is_new(state: State, kind: str, body: Mapping[str, Any], submission: Submission) -> bool:
     if kind == "started":
+        epoch = Epoch(state.spec.generation, submission.number, body["restart"])
+        if body["epoch"] != str(epoch):
+            return False  # the fold would refuse it, and with it the whole record
         return not any(
             execution.started
             and (execution.epoch.restart, execution.attempt) == (body["restart"], body["attempt"])

@@ -317,8 +317,10 @@ class _Folding:
 
     def _decision(self, fact: Fact, body: Any) -> None:
         last = self._last()
-        due = None if last is None else last.ends[-1].seq if last.settled is Settled.SUBMITTED else last.settled_seq
-        if self.phase is not Phase.ENDED or body["on"] != due:
+        due = None
+        if last is not None and self.phase is Phase.ENDED:
+            due = last.ends[-1].seq if last.ends else last.settled_seq
+        if due is None or body["on"] != due:
             raise BadDataError(f"it cannot follow: fact {body['on']} does not wait for a decision")
         outcome, action, number = Outcome(body["outcome"]), Action(body["action"]), body["submission"]
         if action is Action.RESUBMIT:

@@ -1,0 +1,121 @@
+"""``dispatch-watch``: the helper inside the job, and the one place where its errors become exit codes."""
+
+from __future__ import annotations
+
+import os
+import sys
+from typing import TYPE_CHECKING
+
+from slurm_dispatch.durable import fill_streams
+from slurm_dispatch.errors import DispatchError
+from slurm_dispatch.watch import options as command_line
+from slurm_dispatch.watch import words
+from slurm_dispatch.watch.place import INHERITED, Place, find_place, variables
+from slurm_dispatch.watch.say import say
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+START_FROM = "SLURM_DISPATCH_START_FROM"
+
+
+def main(arguments: list[str], environment: Mapping[str, str] | None = None) -> int:
+    """Run a command line and return its exit code; says one line for each error.
+
+    :param environment: ``os.environ`` unless told otherwise.
+    """
+    surroundings = dict(os.environ if environment is None else environment)
+    try:
+        return _main(arguments, surroundings)
+    except DispatchError as error:
+        say(error.line())
+        return error.exit_code
+    except Exception as error:
+        if surroundings.get("DISPATCH_TRACEBACK"):
+            raise
+        say(f"bug: {type(error).__name__}: {error}; set DISPATCH_TRACEBACK=1 to see where, and report it")
+        return 70
+
+
+def _main(arguments: list[str], environment: dict[str, str]) -> int:
+    options = command_line.parse(arguments)
+    if options.help:
+        sys.stdout.write(command_line.help_text())
+        sys.stdout.flush()
+        return 0
+    if options.version:
+        from slurm_dispatch import __version__
+
+        sys.stdout.write(f"dispatch-watch {__version__}\n")
+        sys.stdout.flush()
+        return 0
+    if options.command:
+        words.check(options.command)
+    place = find_place(environment, root=options.root, require_managed=options.require_managed)
+    if options.finish:
+        from slurm_dispatch.watch.beside import finish
+
+        return finish(place, status=options.status, timeout_s=options.timeout_s)
+    return _work(place, options, environment)
+
+
+def _work(place: Place, options: command_line.Options, environment: dict[str, str]) -> int:
+    from slurm_dispatch.watch.apart import apart
+    from slurm_dispatch.watch.prepare import Prepared, follow, prepare
+    from slurm_dispatch.watch.turn import this_process
+
+    if place.job is None and place.first:
+        say(f"not managed: this run has epoch 0, below all others of {place.root}")
+    runner = this_process(os.getpid(), beside=options.beside)
+    start_from = options.start_from or environment.get(START_FROM)
+
+    def work() -> bytes:
+        if not place.first:
+            return follow(place, timeout_s=options.timeout_s).encode()
+        return prepare(place, start_from=start_from, copy=options.copy, runner=runner).encode()
+
+    # A little longer than what waits inside, so that the better message comes first.
+    prepared = Prepared.decode(apart(work, options.timeout_s + 5, f"the checkpoint root {place.root}"))
+    if prepared.other is not None and place.first:
+        say(prepared.other)
+    if prepared.outranked:
+        say("a newer execution of this job has published already: nothing of this one will be latest")
+    if prepared.run is not None and not prepared.links:
+        say("no hard links here: saves cannot be kept, so the saver's own rotation can remove a published one")
+    if prepared.run is not None:
+        begins = "a first start" if prepared.resume is None else f"resumes from {prepared.resume}"
+        say(f"epoch {place.epoch}, attempt {place.attempt}: {begins}")
+    environment = {name: value for name, value in environment.items() if name not in INHERITED}
+    environment.update(variables(place, prepared.directory, prepared.resume, prepared.step))
+    if options.beside:
+        return _beside(place, options, prepared, environment)
+    from slurm_dispatch.watch.command import CannotStart
+    from slurm_dispatch.watch.supervise import Supervision
+
+    argv = words.fill(options.command, prepared.directory, prepared.resume)
+    try:
+        supervision = Supervision(place, options, prepared, argv, environment)
+    except CannotStart as error:
+        say(str(error))
+        return error.status
+    return supervision.run()
+
+
+def _beside(place: Place, options: command_line.Options, prepared: object, environment: dict[str, str]) -> int:
+    from slurm_dispatch.watch.beside import Beside
+    from slurm_dispatch.watch.prepare import Prepared
+
+    assert isinstance(prepared, Prepared)
+    if prepared.run is None:
+        return 0
+    return Beside(place, options, prepared, environment).run()
+
+
+def run() -> None:
+    """The entry point of the console script."""
+    fill_streams()
+    sys.exit(main(sys.argv[1:]))
+
+
+if __name__ == "__main__":
+    run()

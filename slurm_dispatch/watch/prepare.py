@@ -1,0 +1,174 @@
+"""Before the command: whose root it is, the execution's folder, and the save to resume from, chosen once.
+
+Runs in a process apart with a deadline (:mod:`slurm_dispatch.watch.apart`), because a root may hang.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import time
+from dataclasses import asdict, dataclass
+from typing import TYPE_CHECKING
+
+from slurm_dispatch.errors import AbsentError, StoreError, TransientError, UsageError, store_error
+from slurm_dispatch.store.choice import Choice, choose, read_choice
+from slurm_dispatch.store.probe import probe
+from slurm_dispatch.store.root import CheckpointRoot, open_root
+from slurm_dispatch.watch.turn import Run, Runner, claim_run, last_run
+
+if TYPE_CHECKING:
+    from slurm_dispatch.watch.place import Place
+
+PAUSE_S = 0.2
+"""Between two looks of a rank that waits for the first one's choice."""
+ROUNDS = 20
+"""How often a run number may be taken by another before it is an error."""
+
+
+@dataclass(frozen=True, slots=True)
+class Prepared:
+    """What the command is to be given.
+
+    :ivar directory: absolute, ``exec/<attempt>`` of the root.
+    :ivar run: number of this process's run, ``None`` if it does not publish.
+    :ivar links: whether saves can be kept by links.
+    :ivar outranked: a newer execution of the job has published already.
+    :ivar other: why this process does not publish, for the person, or ``None``.
+    """
+
+    directory: str
+    resume: str | None
+    step: int | None
+    run: int | None
+    links: bool = True
+    outranked: bool = False
+    other: str | None = None
+
+    def encode(self) -> bytes:
+        """For the way through a pipe."""
+        return json.dumps(asdict(self)).encode("utf-8")
+
+    @classmethod
+    def decode(cls, text: bytes) -> Prepared:
+        """The inverse of :meth:`encode`."""
+        return cls(**json.loads(text))
+
+
+def open_place(place: Place) -> CheckpointRoot:
+    """The root of the execution, claimed for its job, with the execution's folder in it.
+
+    A root that is not there is made if the folder that it lies in is: a missing mount is never papered over.
+
+    :raises CannotCreateError: the root is another job's.
+    :raises StoreError: it is not there and cannot be made.
+    """
+    try:
+        root = open_root(place.root)
+    except AbsentError:
+        try:
+            os.mkdir(place.root)
+        except FileExistsError:
+            pass
+        except OSError as error:
+            raise store_error(error, "making the checkpoint root", place.root) from error
+        root = open_root(place.root)
+    if place.job is not None:
+        root.claim(place.job, place.generation)
+    root.make_execution(place.attempt)
+    return root
+
+
+def prepare(place: Place, *, start_from: str | None, copy: bool, runner: Runner) -> Prepared:
+    """Everything of the first process of a step, or of the only one.
+
+    :param start_from: what ``--start-from`` or ``SLURM_DISPATCH_START_FROM`` said.
+    :param runner: the supervisor's process.
+    :raises DispatchError: nothing must be started; the exit code is the error's.
+    """
+    start_from = check_start_from(start_from)
+    root = open_place(place)
+    for _ in range(ROUNDS):
+        before = last_run(root, place.attempt)
+        if before is not None and not before.over:
+            choice = choose(root, place.attempt, epoch=place.epoch, start_from=start_from, copy=copy)
+            return _prepared(root, place, choice, other=_other(before))
+        # Chosen before the run is claimed: a rank that sees a run finds a choice.
+        again = before is not None and place.tasks == 1
+        found = probe(root, place.attempt)
+        choice = choose(root, place.attempt, epoch=place.epoch, start_from=start_from, again=again, copy=copy)
+        number = 1 if before is None else before.number + 1
+        if claim_run(root, place.attempt, number, runner):
+            return _prepared(root, place, choice, run=number, links=found.links)
+    raise StoreError(
+        f"{ROUNDS} other helpers began in this execution meanwhile", hint="start one dispatch-watch a step"
+    )
+
+
+def choose_once(place: Place, *, start_from: str | None) -> Prepared:
+    """The execution's choice, made now if there is none: for ``dispatch env --prepare``, on any rank."""
+    root = open_place(place)
+    choice = choose(root, place.attempt, epoch=place.epoch, start_from=check_start_from(start_from))
+    return _prepared(root, place, choice)
+
+
+def read(place: Place) -> Prepared:
+    """The execution's choice as it is; on a root that is not there, and without a choice, nothing to resume."""
+    try:
+        root = open_root(place.root)
+        choice = read_choice(root, place.attempt)
+    except AbsentError:
+        choice = None
+    if choice is None:
+        return Prepared(os.path.join(place.root, "exec", place.attempt), None, None, None)
+    return _prepared(root, place, choice)
+
+
+def follow(place: Place, *, timeout_s: float) -> Prepared:
+    """Every other rank: wait for the first one's choice.
+
+    :raises TransientError: there is none after ``timeout_s`` seconds.
+    """
+    ends_at = time.monotonic() + timeout_s
+    while True:
+        try:
+            root = open_root(place.root)
+            choice = read_choice(root, place.attempt)
+        except AbsentError:
+            choice = None  # the first rank makes the root
+        if choice is not None and (choice.resume is None or os.path.lexists(choice.resume)):
+            return _prepared(root, place, choice)
+        if time.monotonic() > ends_at:
+            raise TransientError(
+                f"rank {place.rank} waited {timeout_s:g} s for the choice of rank 0 in {place.root}",
+                hint="see what rank 0 said; is the root on a filesystem that all nodes share?",
+            )
+        time.sleep(PAUSE_S)
+
+
+def check_start_from(path: str | None) -> str | None:
+    """An absolute path of something that is there, or ``None``."""
+    if path is None:
+        return None
+    whole = os.path.abspath(path)
+    if not os.path.lexists(whole):
+        raise UsageError(f"--start-from {path!r} is not there")
+    return whole
+
+
+def _other(before: Run) -> str:
+    who = "another process" if before.runner is None else f"process {before.runner.pid} on {before.runner.host}"
+    return f"{who} publishes for this execution; this one only runs the command"
+
+
+def _prepared(
+    root: CheckpointRoot,
+    place: Place,
+    choice: Choice,
+    *,
+    run: int | None = None,
+    links: bool = True,
+    other: str | None = None,
+) -> Prepared:
+    directory = root.execution(place.attempt)
+    return Prepared(directory, choice.resume, choice.step, run, links, choice.outranked, other)

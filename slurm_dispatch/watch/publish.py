@@ -1,0 +1,256 @@
+"""From candidates to publications: whole, kept, published, thinned; and whether the training resumed at all.
+
+The law of this module: *a save is published only when it is whole, under a step that is certain, greater than
+what this execution has published, and only once the execution has shown that it resumed.*
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from slurm_dispatch.errors import AbsentError, BadDataError, TransientError, show
+from slurm_dispatch.store.keep import keep, sweep_kept
+from slurm_dispatch.store.manifest import manifest_of, write_manifest
+from slurm_dispatch.store.thin import thin
+from slurm_dispatch.store.whole import Look, Proof, Settling, look
+from slurm_dispatch.watch.pattern import is_temporary
+from slurm_dispatch.watch.say import SaidOnce, say
+from slurm_dispatch.watch.scanning import Candidate, Listing, scan
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from slurm_dispatch.store.root import CheckpointRoot
+    from slurm_dispatch.watch.options import Options
+    from slurm_dispatch.watch.place import Place
+
+NOTHING_S = 1800.0
+"""After so long without a save the names that are there are said, once."""
+LOOKS_MAX = 64
+"""Saves that are not whole yet and are looked at in one scan: the newest."""
+TRIES = 3
+"""A scan that meets ESTALE or the like is tried so often at once; then it is a failed scan."""
+PAUSE_S = 0.2
+
+
+@dataclass(slots=True)
+class Result:
+    """What one scan did.
+
+    :ivar published: steps, rising.
+    :ivar not_resumed: the step of a first save that is smaller than the one resumed from.
+    :ivar waiting: how many saves are there that are not known to be whole.
+    """
+
+    published: list[int] = field(default_factory=list)
+    not_resumed: int | None = None
+    waiting: int = 0
+
+
+class Publisher:
+    """Publishes for one execution. Lives in the scanning process; :meth:`scan` is all that it does."""
+
+    def __init__(
+        self,
+        root: CheckpointRoot,
+        place: Place,
+        options: Options,
+        *,
+        resumed_step: int | None,
+        again: bool = False,
+        links: bool = True,
+        clock: Callable[[], float] = time.monotonic,
+        alive: Callable[[], bool] = lambda: True,
+        nothing_s: float = NOTHING_S,
+    ) -> None:
+        """
+        :param resumed_step: the step that the command was given, ``None`` on a first start.
+        :param again: not the first run in this execution: the saves that are there were left by an earlier one.
+        :param links: whether saves can be kept by links; otherwise the saver's own path is published.
+        :param alive: whether the supervisor still lives: nothing is published after it.
+        """
+        self.root = root
+        self.place = place
+        self.options = options
+        self.resumed_step = resumed_step
+        self.directory = root.execution(place.attempt)
+        self._again = again
+        self._links = links
+        self._clock = clock
+        self._alive = alive
+        self._nothing_s = nothing_s
+        self._began = clock()
+        self._settling = Settling(options.settle_s)
+        self._once = SaidOnce()
+        self._known: frozenset[str] = frozenset()
+        self._proved_resume = resumed_step is None or options.allow_step_back
+        self._step: int | None = None
+        self._seen_any = False
+
+    def begin(self) -> None:
+        """Look at what earlier turns of this execution left: their saves say nothing about this turn's resuming.
+
+        :raises StoreError, BadDataError: the root could not be read.
+        """
+        sweep_kept(self.root, self.place.attempt)
+        mine = [
+            one.step
+            for one in self.root.listing()
+            if one.epoch == self.place.epoch and one.attempt == self.place.attempt
+        ]
+        self._step = max(mine, default=None)
+        if self._again:
+            self._known = frozenset(one.path for one in self._list().found)
+
+    def scan(self, *, assume: bool) -> Result:
+        """One scan.
+
+        :param assume: whether a save that is only settled counts.
+        :raises StoreError: the store failed; the next scan does what this one did not.
+        """
+        for left in reversed(range(TRIES)):
+            try:
+                return self._scan(assume)
+            except (AbsentError, TransientError):
+                if left == 0:
+                    raise
+                time.sleep(PAUSE_S)
+        raise AssertionError
+
+    def _list(self) -> Listing:
+        return scan(self.directory, self.options.pattern)
+
+    def _scan(self, assume: bool) -> Result:
+        listing = self._list()
+        for path, trouble in listing.troubles:
+            self._once(f"{show(os.path.relpath(path, self.directory))} is not published: {trouble}")
+        result = Result()
+        whole: list[tuple[Candidate, Look, Proof]] = []
+        pending = [one for one in listing.found if self._is_new(one)]
+        for candidate in pending[-LOOKS_MAX:]:
+            seen = look(candidate.path, self.options.done)
+            if seen is None:
+                continue
+            self._seen_any = True
+            proof = self._proof(candidate, seen, assume)
+            if proof is None:
+                result.waiting += 1
+            else:
+                whole.append((candidate, seen, proof))
+        self._say_nothing(listing)
+        if not self._check_resumed(whole, result):
+            return result
+        for candidate, seen, proof in [one for one in whole if self._may(one[0])][-self.options.keep_own :]:
+            if not self._alive():
+                return result
+            if self._publish(candidate, seen, proof):
+                result.published.append(candidate.step)
+            else:
+                result.waiting += 1
+        return result
+
+    def _may(self, candidate: Candidate) -> bool:
+        """Whether its step may be published: above this execution's own, and never below the one resumed from."""
+        if self._step is not None and candidate.step <= self._step:
+            return False
+        floor = self.resumed_step
+        return floor is None or self.options.allow_step_back or candidate.step >= floor
+
+    def _is_new(self, candidate: Candidate) -> bool:
+        """Worth a look: of a greater step, or the first of this turn, which must show that it resumed."""
+        return (
+            self._step is None
+            or candidate.step > self._step
+            or (not self._proved_resume and candidate.path not in self._known)
+        )
+
+    def _proof(self, candidate: Candidate, seen: Look, assume: bool) -> Proof | None:
+        if seen.proved:
+            return Proof.PROVED
+        # Always asked, so that the time counts from the first look even while it would not count.
+        settled = self._settling.settled(candidate.path, seen, self._clock())
+        if self.options.done and settled:
+            self._once(
+                f"{show(os.path.basename(candidate.path))} does not change and has no {self.options.done[0]}: "
+                "not published without it"
+            )
+            return None
+        return Proof.ASSUMED if settled and assume else None
+
+    def _check_resumed(self, whole: list[tuple[Candidate, Look, Proof]], result: Result) -> bool:
+        """False if the training did not resume, or has not shown yet that it did."""
+        if self._proved_resume or self.resumed_step is None:
+            return True
+        first = next((one for one, _, _ in whole if one.path not in self._known), None)
+        if first is None:
+            return True  # nothing new yet; of what an earlier turn left, what resumed may be published
+        if first.step < self.resumed_step:
+            result.not_resumed = first.step
+            return False
+        self._proved_resume = True
+        return True
+
+    def _publish(self, candidate: Candidate, seen: Look, proof: Proof) -> bool:
+        options, attempt = self.options, self.place.attempt
+        name = show(os.path.relpath(candidate.path, self.directory))
+        try:
+            if self._links:
+                path = keep(self.root, attempt, candidate.path, proof=proof, copy=options.copy)
+                if path is None:
+                    return False
+            else:
+                path = os.fsencode(os.path.relpath(candidate.path, self.root.path))
+                write_manifest(self.root, path, manifest_of(seen, proof))
+            if not self._alive():
+                return False
+            self.root.publish(self.place.epoch, candidate.step, path, attempt=attempt, sync=options.sync)
+        except BadDataError as error:
+            self._once(f"{name} is not published: {error.line()}")
+            return False
+        self._step = candidate.step
+        self._settling.forget(candidate.path)
+        assumed = "" if proof is Proof.PROVED else f", assumed whole after {options.settle_s:g} s without a change"
+        say(f"published step {candidate.step}: {name}{assumed}")
+        self._thin()
+        return True
+
+    def _thin(self) -> None:
+        if not self.options.thin:
+            return
+        components = self.options.pattern.components
+
+        def is_save(name: bytes) -> bool:
+            text = os.fsdecode(name)
+            return not is_temporary(text) and components[0].match(text) is not None
+
+        done = thin(
+            self.root,
+            self.place.attempt,
+            epoch=self.place.epoch,
+            keep_own=self.options.keep_own,
+            keep_root=self.options.keep_root,
+            is_save=is_save if len(components) == 1 else None,
+        )
+        for trouble in done.trouble:
+            self._once(f"thinning: {trouble}")
+
+    def _say_nothing(self, listing: Listing) -> None:
+        if self._clock() - self._began < self._nothing_s:
+            return
+        minutes = f"{self._nothing_s / 60:g} minutes"
+        if not self._seen_any and not listing.found:
+            names = ", ".join(show(name) for name in listing.names) or "nothing"
+            self._once(
+                f"no name matched --pattern {self.options.pattern.text!r} in {minutes}; seen in "
+                f"{show(self.directory)}: {names}",
+                key="nothing",
+            )
+        elif self._step is None:
+            self._once(
+                f"saves are there and none was known to be whole in {minutes}; name the file that the saver "
+                "writes last with --done, or lower --settle",
+                key="nothing",
+            )

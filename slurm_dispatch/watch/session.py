@@ -1,0 +1,210 @@
+"""Publishing as the supervisor sees it: the scanning process, what it told, and what is handed on."""
+
+from __future__ import annotations
+
+import os
+import time
+from typing import TYPE_CHECKING, Any
+
+from slurm_dispatch.errors import DispatchError
+from slurm_dispatch.store.root import open_root
+from slurm_dispatch.watch.apart import apart
+from slurm_dispatch.watch.handing import HandingOn
+from slurm_dispatch.watch.publish import Publisher
+from slurm_dispatch.watch.say import say
+from slurm_dispatch.watch.scanner import RETRY_S, Scanner, Serving
+from slurm_dispatch.watch.turn import end_run, read_finish
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+    from slurm_dispatch.watch.options import Options
+    from slurm_dispatch.watch.place import Place
+    from slurm_dispatch.watch.prepare import Prepared
+
+RESTART_S = 5.0
+"""After the scanning process was killed a new one starts so much later, and after :data:`RETRY_S` if it hung."""
+RESTARTS_MAX = 1000
+END_S = 5.0
+"""For leaving the mark of a run that has ended."""
+
+
+class Session:
+    """Publishing of one run. Touches no filesystem itself.
+
+    :ivar step: the last step that this run published.
+    :ivar error: one line, while the store fails.
+    :ivar failed: whether the store ever failed in this run.
+    :ivar not_resumed: the step of the first save, if the training did not resume.
+    :ivar finish: the status given to ``--finish`` (``-1`` without one), once it was called.
+    :ivar over: the last scan is done, or there is no scanning at all.
+    """
+
+    def __init__(self, place: Place, options: Options, prepared: Prepared, environment: Mapping[str, str]) -> None:
+        self.place = place
+        self.options = options
+        self.prepared = prepared
+        self.step: int | None = None
+        self.error: str | None = None
+        self.failed = False
+        self.not_resumed: int | None = None
+        self.finish: int | None = None
+        self.over = prepared.run is None
+        self._words: list[str] = []
+        self._asked_last = False
+        self._restarts = 0
+        self._restart_at: float | None = None
+        self.handing = HandingOn(
+            environment.get("SLURM_DISPATCH_RECORD"), place.job, place.attempt, place.epoch, prepared.step
+        )
+        self._scanner: Scanner | None = None if self.over else Scanner(self._serve(os.getpid()))
+
+    def descriptors(self) -> list[int]:
+        """What to wait for."""
+        found = [] if self._scanner is None else [self._scanner.events]
+        if self.handing.running is not None and not self.handing.running.done:
+            found.append(self.handing.running.descriptor)
+        return found
+
+    def due(self) -> float:
+        """When :meth:`handle` has something to do though nothing is readable (monotonic)."""
+        times = [float("inf")]
+        if self._scanner is not None and self._scanner.scan_began is not None:
+            times.append(self._scanner.scan_began + self.options.timeout_s)
+        if self._restart_at is not None:
+            times.append(self._restart_at)
+        if self.handing.running is not None:
+            times.append(self.handing.running.ends_at)
+        return min(times)
+
+    def handle(self, readable: list[int]) -> None:
+        """Take events, give up what hangs, start again what died."""
+        now = time.monotonic()
+        running = self.handing.running
+        if running is not None and running.descriptor in readable:
+            running.step()
+        self.handing.poll(now)
+        scanner = self._scanner
+        if scanner is not None and scanner.events in readable:
+            for event in scanner.read():
+                self._take(event, now)
+        scanner = self._scanner
+        if (
+            scanner is not None
+            and scanner.scan_began is not None
+            and now >= scanner.scan_began + self.options.timeout_s
+        ):
+            self._fail(f"a scan of {self.prepared.directory} did not end in {self.options.timeout_s:g} s")
+            say(f"nothing is published: {self.error}; tried again")
+            self._drop(now, RETRY_S)
+        if self._restart_at is not None and now >= self._restart_at:
+            self._restart_at = None
+            self._scanner = Scanner(self._serve(os.getpid()))
+            self._scanner.send(*self._words)
+
+    def tell(self, word: str) -> None:
+        """``assume``, ``prove``, ``hurry`` or ``last``; a scanning process that starts later hears it too."""
+        self._words.append(word)
+        if word == "last":
+            self._asked_last = True
+            if self._scanner is None and not self.over:
+                self._restart_at = time.monotonic() if self._restarts < RESTARTS_MAX else None
+                self.over = self._restart_at is None
+        if self._scanner is not None:
+            self._scanner.send(word)
+
+    def give_up(self, why: str) -> None:
+        """The last scan does not end: stop waiting for it."""
+        self._fail(why)
+        say(f"the last scan is given up: {why}")
+        if self._scanner is not None:
+            self._scanner.close(kill=True)
+            self._scanner = None
+        self.over = True
+
+    def end(self, status: int) -> None:
+        """Leave the mark that nothing is published any more."""
+        place, number = self.place, self.prepared.run
+        if self._scanner is not None:
+            self._scanner.close(kill=True)
+            self._scanner = None
+        if number is None:
+            return
+
+        def work() -> bytes:
+            end_run(open_root(place.root), place.attempt, number, status)
+            return b""
+
+        try:
+            apart(work, END_S, "the checkpoint root")
+        except DispatchError:
+            pass  # the next run sees that this process is gone
+
+    def _serve(self, parent: int) -> Callable[[int, int], None]:
+        place, options, prepared = self.place, self.options, self.prepared
+        number = prepared.run
+        again = self._restarts > 0 or (number or 1) > 1
+
+        def serve(control: int, events: int) -> None:
+            root = open_root(place.root)
+            publisher = Publisher(
+                root,
+                place,
+                options,
+                resumed_step=prepared.step,
+                again=again,
+                links=prepared.links,
+                alive=lambda: os.getppid() == parent,
+            )
+            finish = None
+            if options.beside and number is not None:
+                run = number
+
+                def finish() -> tuple[bool, int | None]:
+                    return read_finish(root, place.attempt, run)
+
+            Serving(publisher, control, events, finish_asked=finish).run()
+
+        return serve
+
+    def _take(self, event: dict[str, Any], now: float) -> None:
+        kind = event["e"]
+        if kind == "end":
+            self._end_of_scan(event, now)
+        elif kind == "finish":
+            self.finish = -1 if event["status"] is None else int(event["status"])
+        elif kind == "last":
+            self.over = True
+            self._drop(now, None)
+        elif kind == "gone":
+            if self._asked_last and self.over:
+                return
+            self._restarts += 1
+            self._fail("the scanning process was killed")
+            if self._restarts <= RESTARTS_MAX:
+                say(f"{self.error}; it starts again")
+            self._drop(now, RESTART_S if not self._asked_last else 0.0)
+            if self._restarts > RESTARTS_MAX or (self._asked_last and self._restarts > 3):
+                self._restart_at = None
+                self.over = True
+
+    def _end_of_scan(self, event: dict[str, Any], now: float) -> None:
+        if event["error"] is None:
+            self.error = None
+        else:
+            self._fail(event["error"])
+        for step in event["published"]:
+            self.step = step
+            self.handing.progress(step, now)
+        if event["not_resumed"] is not None and self.not_resumed is None:
+            self.not_resumed = event["not_resumed"]
+
+    def _fail(self, error: str) -> None:
+        self.error = error
+        self.failed = True
+
+    def _drop(self, now: float, restart_s: float | None) -> None:
+        if self._scanner is not None:
+            self._scanner.close(kill=restart_s is not None)
+            self._scanner = None
+        self._restart_at = None if restart_s is None else now + restart_s

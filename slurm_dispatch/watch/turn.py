@@ -1,0 +1,153 @@
+"""Runs of the helper in one execution: which process publishes, and when the save to resume from is chosen anew.
+
+``exec/<attempt>/.dispatch/run-<k>`` is made by the process that publishes (exclusive: one of many who try), and
+``run-<k>.end`` when it has ended; for a helper beside a training ``run-<k>.finish`` asks it to. The files say who
+the process is, so that one that was killed is not waited for.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+from dataclasses import asdict, dataclass
+from typing import TYPE_CHECKING
+
+from slurm_dispatch.durable import create_whole, read_regular
+from slurm_dispatch.errors import AbsentError, BadDataError, store_error
+
+if TYPE_CHECKING:
+    from slurm_dispatch.store.root import CheckpointRoot
+
+_RUN = re.compile(r"run-([1-9][0-9]{0,5})\Z")
+SIZE_MAX = 4096
+
+
+@dataclass(frozen=True, slots=True)
+class Runner:
+    """The process that publishes: by host, boot and start time, since process ids come again."""
+
+    host: str
+    boot: str
+    pid: int
+    started: str
+    beside: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Run:
+    """One run. ``runner`` is ``None`` if its file is not to be read as one."""
+
+    number: int
+    runner: Runner | None
+    ended: bool
+
+    @property
+    def over(self) -> bool:
+        """Whether it is known that it publishes nothing more: it said so, or its process is gone from this host."""
+        return self.ended or (self.runner is not None and is_gone(self.runner))
+
+
+def this_process(pid: int, *, beside: bool = False) -> Runner:
+    """Who ``pid``, a process of this host, is."""
+    return Runner(os.uname().nodename, _boot(), pid, _start_time(pid) or "", beside)
+
+
+def is_gone(runner: Runner) -> bool:
+    """True only if that is certain: the process was on this host, in this boot or an earlier one, and is not here."""
+    if runner.host != os.uname().nodename:
+        return False
+    if runner.boot != _boot():
+        return True
+    return _start_time(runner.pid) != runner.started
+
+
+def last_run(root: CheckpointRoot, attempt: str) -> Run | None:
+    """The newest run of the execution, ``None`` if there was none."""
+    folder = _folder(root, attempt)
+    try:
+        names = set(os.listdir(folder))
+    except OSError as error:
+        raise store_error(error, "listing", folder) from error
+    number = max((int(match[1]) for name in names if (match := _RUN.match(name))), default=0)
+    if number == 0:
+        return None
+    try:
+        runner: Runner | None = _parse(read_regular(os.path.join(folder, f"run-{number}"), SIZE_MAX))
+    except BadDataError:
+        runner = None
+    return Run(number, runner, f"run-{number}.end" in names)
+
+
+def claim_run(root: CheckpointRoot, attempt: str, number: int, runner: Runner) -> bool:
+    """Become run ``number``; false if another process did."""
+    content = json.dumps(asdict(runner)).encode() + b"\n"
+    return create_whole(_folder(root, attempt), f"run-{number}", content, mode=0o644)
+
+
+def end_run(root: CheckpointRoot, attempt: str, number: int, status: int) -> None:
+    """Say that run ``number`` has ended and with which exit status; nothing is published after this."""
+    content = json.dumps({"status": status}).encode() + b"\n"
+    create_whole(_folder(root, attempt), f"run-{number}.end", content, mode=0o644)
+
+
+def ask_finish(root: CheckpointRoot, attempt: str, number: int, status: int | None) -> None:
+    """Ask run ``number`` for a last scan; ``status`` is how the training ended, if it is known."""
+    content = json.dumps({"status": status}).encode() + b"\n"
+    create_whole(_folder(root, attempt), f"run-{number}.finish", content, mode=0o644)
+
+
+def read_finish(root: CheckpointRoot, attempt: str, number: int) -> tuple[bool, int | None]:
+    """Whether run ``number`` was asked to finish, and the status that was said."""
+    return _status(root, attempt, f"run-{number}.finish")
+
+
+def read_end(root: CheckpointRoot, attempt: str, number: int) -> tuple[bool, int | None]:
+    """Whether run ``number`` has ended, and its exit status."""
+    return _status(root, attempt, f"run-{number}.end")
+
+
+def _status(root: CheckpointRoot, attempt: str, name: str) -> tuple[bool, int | None]:
+    try:
+        text = read_regular(os.path.join(_folder(root, attempt), name), SIZE_MAX)
+    except AbsentError:
+        return False, None
+    try:
+        status = json.loads(text)["status"]
+    except (ValueError, KeyError, TypeError):
+        return True, None
+    return True, status if isinstance(status, int) else None
+
+
+def _parse(text: bytes) -> Runner:
+    try:
+        found = json.loads(text)
+        return Runner(
+            str(found["host"]), str(found["boot"]), int(found["pid"]), str(found["started"]), found["beside"] is True
+        )
+    except (ValueError, KeyError, TypeError) as error:
+        raise BadDataError(f"a file run-<n> of the execution does not parse: {error}") from error
+
+
+def _folder(root: CheckpointRoot, attempt: str) -> str:
+    return os.path.join(root.execution(attempt), ".dispatch")
+
+
+def _boot() -> str:
+    """Boot id, and the start time of process 1: containers of one host share the first."""
+    try:
+        with open("/proc/sys/kernel/random/boot_id", encoding="ascii") as file:
+            boot = file.read().strip()
+    except OSError:
+        boot = ""
+    return f"{boot}.{_start_time(1) or ''}"
+
+
+def _start_time(pid: int) -> str | None:
+    """Field 22 of ``/proc/<pid>/stat``; ``None`` if there is no such process (a zombie is none)."""
+    try:
+        with open(f"/proc/{pid}/stat", "rb") as file:
+            fields = file.read().rpartition(b")")[2].split()
+    except OSError:
+        return None
+    return None if fields[0] in {b"Z", b"X"} else fields[19].decode("ascii")
