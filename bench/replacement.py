@@ -74,7 +74,7 @@ def _one_left(cluster: Cluster) -> bool:
 
 
 def _start(cluster: Cluster, number: int) -> float:
-    return _when(cluster, rf"Allocate JobId={number}\b")
+    return _when(cluster, rf"(Allocate|Started) JobId={number}\b")
 
 
 def _when(cluster: Cluster, pattern: str) -> float:

@@ -37,6 +37,8 @@ PUT_OFF_S = (30.0, 600.0)
 """An owner whose child hung is put off for the first, doubled each time up to the second."""
 REPEAT_S = 3600.0
 """The same trouble of the same job is said again after this."""
+ORPHAN_AFTER_S = 30 * 86400.0
+"""A note goes after this if its job has no record: its owner has removed it, or it never was one."""
 SAID_MAX = 10_000
 """Troubles that are remembered as said."""
 SITE_TIMEOUT_S = 20.0
@@ -178,6 +180,8 @@ class Controller:
             return None
         for name, why in folder.bad:
             self._trouble(name, f"note {name}: {why}")
+        if full:
+            self._to_write[0].extend(orphans(folder, now))
         if self._settings.user_mode:
             mine = tuple(job for job in folder.jobs if job.uid == os.geteuid())
             return Folder(mine, folder.notes, folder.bad, folder.more)
@@ -355,6 +359,13 @@ class Controller:
                 self._memory.said.clear()
             self._memory.said[(about, line)] = now
             self._log(line)
+
+
+def orphans(folder: Folder, now: float) -> list[str]:
+    """The names of old notes of jobs that are not there."""
+    known = {job.key for job in folder.jobs}
+    return [note.name for note in folder.notes
+            if note.word.job not in known and note.kind != "refuse" and now - note.at > ORPHAN_AFTER_S]  # fmt: skip
 
 
 def job_folder(folder: StateFolder, key: str) -> JobFolder | None:
