@@ -50,10 +50,10 @@ def begin(job: MainJob, *options: str) -> Execution:
 
 
 def go_on(job: MainJob, old: Execution, *, outcome: str, node: str | None = None) -> Execution:
-    """The replacement: it trains and publishes beside the old one, which saves, and publishes late."""
+    """The replacement: it trains and publishes beside the old one, which writes, and publishes late."""
     new = job.wait_execution(2, NODE_FAIL_S)
     job.wait_overlap(old, new)
-    job.publish_late(old)
+    job.publish_late(old, new)
     assert new.host != node, f"the replacement was started on {node}, which is gone"
     decisions = job.facts_of("decision")
     assert [(fact["outcome"], fact["action"]) for fact in decisions] == [(outcome, "resubmit")], job.picture()
@@ -142,6 +142,6 @@ def test_requeued_by_slurm_with_a_writer_that_left_the_job(cluster: Cluster, job
     assert new.epoch == old.epoch + 1, job.picture()
     assert new.attempt != old.attempt
     job.wait_overlap(old, new)
-    job.publish_late(old)
+    job.publish_late(old, new)
     settle(job, old, new)
     assert [fact["submission"] for fact in job.facts_of("submitted")] == [1], job.picture()
