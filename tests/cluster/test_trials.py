@@ -85,6 +85,7 @@ def test_five_trials_on_the_cluster_lose_nothing(
         assert len(known.executions) == len(runs), job.picture()
         assert runs[0] is not None
         assert runs[1] is not None
+        assert runs[2] is not None
         assert promises.overlap(runs[0], runs[1]) > 0
         assert promises.overlap(runs[1], runs[2]) > 0
         assert three.resumed is not None
