@@ -68,7 +68,8 @@ class Story:
         job.wait_overlap(*beside[-1])
         cluster.fault("heal", node)
         self.tell(f"{node} is healed, its old processes still there")
-        job.wait_published(beside[-1][1], 3)
+        last = beside[-1][1]
+        job.wait_published(last, len(job.account().published_by(last.epoch)) + 4)
         self.tell("the training is told to end")
         closed = job.finish()
         self.tell(f"the record is closed: {closed['why']}")

@@ -144,36 +144,37 @@ class MainJob:
             lambda: len(self.account().published_by(execution.epoch)) >= count,
         )
 
-    def wait_overlap(self, old: Execution, new: Execution, *, saves: int = 1) -> None:
-        """Wait until the old execution has saved ``saves`` times beside the new one, which has published too."""
+    def wait_overlap(self, old: Execution, new: Execution) -> None:
+        """Wait until the old execution has written beside the new one, which has published too."""
 
         def seen() -> bool:
             known = self.account()
             before, after = known.execution(old.epoch), known.execution(new.epoch)
             if before is None or after is None or not known.published_by(new.epoch):
                 return False
-            beside = before.wrote_after(after.of("step")[0]["at"])
-            count: int = sum(line["what"] == "saved" for line in beside)
-            return count >= saves
+            return promises.overlap(before, after) > 0
 
-        self.wait(f"epoch {old.epoch} to save beside epoch {new.epoch}", seen)
+        self.wait(f"epoch {old.epoch} to write beside epoch {new.epoch}", seen)
 
-    def publish_late(self, old: Execution) -> None:
-        """Publish the newest save of an old execution by hand, under its own epoch: the latest that one can be.
+    def publish_late(self, old: Execution, new: Execution) -> int:
+        """Publish a whole save of an old execution by hand, under its own epoch and with a step above all others.
 
-        Its rotation may take the save away meanwhile; then the next one is taken.
+        It is a copy of one of the new execution's, so its marker says whose it is. The new execution may thin it
+        away before it is published; then it is made again. Returns its step.
         """
-        folder = f"{self.root}/exec/{old.attempt}"
+        step = 10**9
+        home, other = f"{self.root}/exec/{old.attempt}", f"{self.root}/exec/{new.attempt}"
         script = (
-            f"cd {folder} && save=$(ls -d checkpoint-*/{MARKER} | sort -t- -k2n | tail -n 1) && save=${{save%/*}} &&"
-            f" exec dispatch publish --root {self.root} --epoch {old.epoch} --attempt {old.attempt}"
-            f' --step "${{save#checkpoint-}}" "{folder}/$save"'
+            f"save={home}/checkpoint-{step} && rm -rf $save && kept=$(ls -d {other}/kept/checkpoint-* | tail -n 1) &&"
+            f" cp -r $kept $save && exec dispatch publish --root {self.root} --epoch {old.epoch}"
+            f" --attempt {old.attempt} --step {step} $save"
         )
 
         def done() -> bool:
             return self.cluster.run("login", ["sh", "-c", script], user=self.user, check=False).status == 0
 
         self.wait(f"a late publication of epoch {old.epoch}", done)
+        return step
 
     def stop(self) -> None:
         """Tell every process of the training, of whatever execution, to end with a save."""

@@ -55,8 +55,8 @@ class Execution:
         return [line for line in self.lines if line["what"] in kinds]
 
     def wrote_after(self, moment: float) -> list[Line]:
-        """Its steps and saves after ``moment``."""
-        return [line for line in self.of("step", "saved") if line["at"] > moment]
+        """Its steps and saves after ``moment``, and its death in the middle of one (its replacement thins)."""
+        return [line for line in self.of("step", "saved", "died") if line["at"] > moment]
 
     def losses(self, rank: int = 0) -> dict[int, str]:
         return {line["step"]: line["loss"] for line in self.ranks[rank] if line["what"] == "step"}

@@ -50,10 +50,10 @@ def begin(job: MainJob, *options: str) -> Execution:
 
 
 def go_on(job: MainJob, old: Execution, *, outcome: str, node: str | None = None) -> Execution:
-    """The replacement: it trains and publishes beside the old one, which saves, and publishes late."""
+    """The replacement: it trains and publishes beside the old one, which writes, and publishes late."""
     new = job.wait_execution(2, NODE_FAIL_S)
     job.wait_overlap(old, new)
-    job.publish_late(old)
+    job.publish_late(old, new)
     assert new.host != node, f"the replacement was started on {node}, which is gone"
     decisions = job.facts_of("decision")
     assert [(fact["outcome"], fact["action"]) for fact in decisions] == [(outcome, "resubmit")], job.picture()
@@ -125,12 +125,13 @@ def test_cut_off_the_network_and_healed(cluster: Cluster, job: MainJob) -> None:
 
 
 def test_its_healthy_node_set_down_by_an_admin(cluster: Cluster, job: MainJob) -> None:
+    """A healthy node answers and so returns to service: the replacement may even run beside the old one there."""
     old = begin(job)
     cluster.run("ctl", ["scontrol", "update", f"node={old.host}", "state=down", "reason=test"])
     try:
-        new = go_on(job, old, outcome="node_fail", node=old.host)
-    finally:
-        cluster.run("ctl", ["scontrol", "update", f"node={old.host}", "state=resume"])
+        new = go_on(job, old, outcome="node_fail")
+    finally:  # refused where it has returned by itself
+        cluster.run("ctl", ["scontrol", "update", f"node={old.host}", "state=resume"], check=False)
     settle(job, old, new)
 
 
@@ -142,6 +143,6 @@ def test_requeued_by_slurm_with_a_writer_that_left_the_job(cluster: Cluster, job
     assert new.epoch == old.epoch + 1, job.picture()
     assert new.attempt != old.attempt
     job.wait_overlap(old, new)
-    job.publish_late(old)
+    job.publish_late(old, new)
     settle(job, old, new)
     assert [fact["submission"] for fact in job.facts_of("submitted")] == [1], job.picture()

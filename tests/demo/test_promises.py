@@ -78,6 +78,14 @@ def test_overlap_counts_what_the_old_one_wrote_beside_the_new_one() -> None:
     assert promises.overlap(old, new) == 0
 
 
+def test_a_death_in_the_middle_of_a_save_is_an_overlap() -> None:
+    lines, published, _ = good()
+    ended = [line for line in lines if line["epoch"] == str(TWO) or line["at"] < 13]
+    ended.append({**ended[0], "what": "died", "at": 15.0, "error": "FileNotFoundError"})
+    old, new = read(ended, published).executions
+    assert promises.overlap(old, new) == 1
+
+
 def test_a_line_that_is_cut_off_is_left_out() -> None:
     known = account('{"attempt": "a", "epoch": "1000000", "rank"', "")
     assert known.executions == []

@@ -27,6 +27,8 @@ if TYPE_CHECKING:
 
 ROUNDS = 5
 SIDE_BY_SIDE = 3
+AHEAD = 300
+"""Steps that the old run is ahead: the new one needs 6 s for them, and is ended after two saves."""
 
 
 def test_five_trials_of_each_design_and_ours_loses_none(tmp_path: Path) -> None:
@@ -67,6 +69,7 @@ def test_the_harness_sees_a_stalled_old_run_move_the_pointer_back(tmp_path: Path
         made = len(trial.made(old))
         new = trial.start()
         trial.wait("saves of run 2", lambda: len(trial.made(new)) >= 3, new)
+        new.send(signal.SIGSTOP)  # so that nothing of it comes after the old run's rename
         old.send(signal.SIGCONT)
         trial.wait("the old run's rename", lambda: len(trial.made(old)) > made, old)
         old.kill()
@@ -90,8 +93,8 @@ def test_the_harness_sees_rotation_delete_the_replacement_s_save(tmp_path: Path)
         trial.wait("a save of run 2", lambda: len(trial.made(new)) >= 1, new)
         new.send(signal.SIGSTOP)
         old.send(signal.SIGCONT)
-        made = len(trial.made(old))
-        trial.wait("later saves of run 1", lambda: len(trial.made(old)) >= made + 20, old)
+        ahead = trial.made(new)[-1] + AHEAD
+        trial.wait("later saves of run 1", lambda: trial.made(old)[-1] >= ahead, old)
         old.kill()
         made = len(trial.made(new))
         new.send(signal.SIGCONT)
