@@ -68,8 +68,10 @@ def test_an_export_that_would_throw_the_file_away(export: str) -> None:
 
 
 def test_an_export_of_all_and_more() -> None:
-    """ALL keeps the file."""
-    assert again(replace(SPEC, argv=("--export=ALL,X=2",))).job_environment == ENVIRONMENT
+    """ALL keeps the file, and srun in the job is told of the option."""
+    handed = again(replace(SPEC, argv=("--export=ALL,X=2",))).job_environment
+    assert handed is not None
+    assert sorted(handed.split(b"\0")) == sorted([*ENVIRONMENT.split(b"\0"), b"SLURM_EXPORT_ENV=ALL,X=2"])
 
 
 def test_what_is_not_repeated() -> None:
