@@ -49,14 +49,14 @@ lint: venv
 	@.venv/bin/ruff check --quiet .
 	@test ! -d hooks/python || .venv/bin/ruff check --quiet --config tools/ruff-hooks.toml hooks/python
 	@.venv/bin/mypy --no-error-summary
-	@.venv/bin/lint-imports --no-logo >.make-lint 2>&1 || { cat .make-lint; rm -f .make-lint; exit 1; }
-	@rm -f .make-lint
+	@mkdir -p .make
+	@.venv/bin/lint-imports >.make/imports 2>&1 || { cat .make/imports; exit 1; }
 	@grep -rlE '^#!(/usr)?/bin/(env )?(ba|da)?sh|^# shellcheck shell=sh' --exclude-dir=.git --exclude-dir='.venv*' \
-	    --exclude-dir=work . | xargs shellcheck -x -P SCRIPTDIR
+	    --exclude-dir=work --exclude='*.md' . | xargs shellcheck -x -P SCRIPTDIR
 	@echo "lint: clean"
 
 down:
 	@docker/cluster down all
 
 clean: down
-	@rm -rf .venv .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache dist
+	@rm -rf .venv .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache .make dist
