@@ -34,17 +34,34 @@ def command(*, forever: bool) -> int:
       dispatch tick          once, for cron
       dispatch tick --loop   as a service
 
-    Exit codes: 0 done (also with the troubles that it printed), 77 not root outside user mode, 78 bad configuration.
+    Exit codes: 0 done (also with the troubles that it printed), 69 earlier ticks hang in the kernel,
+    77 not root outside user mode, 78 bad configuration.
     """
     from slurm_dispatch.config.site import load_site
 
     site = load_site()
+    refuse_pile()
     controller = make_controller(site)
     if forever:
         run_loop(controller, site)
     else:
         run_once(controller)
     return 0
+
+
+def refuse_pile() -> None:
+    """Refuse to tick where ticks of before hang in the kernel.
+
+    :raises ServiceAwayError: there are too many of them.
+    """
+    from slurm_dispatch.controller import stuck
+    from slurm_dispatch.errors import ServiceAwayError
+
+    found = stuck.stuck()
+    if found >= stuck.STUCK_MAX:
+        raise ServiceAwayError(
+            f"{found} processes of earlier ticks cannot be ended", hint="the file server of the state folder is away"
+        )
 
 
 def make_controller(site: Site) -> Controller:

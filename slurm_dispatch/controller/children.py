@@ -28,7 +28,7 @@ ANSWER_MAX = 80 << 20
 """Bytes that a child may answer: the most notes that one tick reads, at 700 bytes each."""
 KILL_WAIT_S = 5.0
 """A process that SIGKILL does not end in this time is stuck in the kernel (a dead file server)."""
-SIDE_BY_SIDE = 8
+SIDE_BY_SIDE = 16
 """How many children work at once: the work is waiting for Slurm and the filesystem, not computing."""
 _SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
 

@@ -27,11 +27,13 @@ LIFE_S = 300.0
 RESTART_S = 5.0
 """A watcher that ended (folder away, killed) is started again no sooner than this."""
 URGENT = ("end.", "refused.")
-"""Notes that a tick must see at once; a start note and a node note can wait for the next full tick."""
+"""Notes that a tick must see at once."""
+TIMELY = ("start.",)
+"""Notes that a tick must see within a second or two: people ask whether their job runs."""
 
 
 class Kick:
-    """A watcher process and the pipe that it writes one byte to for each change.
+    """A watcher process, and the pipe that it writes a byte to for each change: ``n`` now, ``s`` soon.
 
     :param folder: the notes folder.
     :param as_slurm_user: does work as SlurmUser within a deadline in seconds; see
@@ -74,21 +76,23 @@ class Kick:
         while os.getppid() == parent:
             before = known
             known = self._look(before)
-            if set(known) - set(before or []):
-                os.write(pipe, b"n")
+            fresh = set(known) - set(before or [])
+            if fresh:
+                os.write(pipe, b"n" if any(name.startswith(URGENT) for name in fresh) else b"s")
 
     def _look(self, known: list[str] | None) -> list[str]:
         answer = self._as_slurm_user(lambda: wait_for_note(self._folder, known), LIFE_S + 30.0)
         return [str(name) for name in json.loads(answer)]
 
-    def drain(self) -> bool:
+    def drain(self) -> str:
         """Read what the watcher wrote.
 
-        :returns: true if a note has come since the last call. A watcher that ended is forgotten.
+        :returns: ``now``, ``soon``, or nothing, by what has come since the last call. A watcher that ended is
+            forgotten.
         """
         if self.descriptor is None:
-            return False
-        came = False
+            return ""
+        came = ""
         while True:
             try:
                 read = os.read(self.descriptor, 4096)
@@ -97,7 +101,7 @@ class Kick:
             if not read:
                 self.stop()
                 return came
-            came = True
+            came = "now" if came == "now" or b"n" in read else "soon"
 
     def stop(self) -> None:
         """End the watcher. One that hangs in the kernel is left behind, and ends when it can."""
@@ -117,10 +121,10 @@ class Kick:
 
 
 def wait_for_note(folder: str, known: list[str] | None) -> bytes:
-    """Wait until an urgent note is in ``folder`` that is not in ``known``, or for :data:`LIFE_S`.
+    """Wait until a note is in ``folder`` that is urgent or timely and not in ``known``, or for :data:`LIFE_S`.
 
     :param known: what was there before; ``None``: nothing was looked at yet, so that what is there is new.
-    :returns: the urgent notes that are there now, as JSON. Ends early when its own parent has gone.
+    :returns: the names of such notes that are there now, as JSON. Ends early when its own parent has gone.
     """
     parent = os.getppid()
     before = set(known or [])
@@ -132,7 +136,7 @@ def wait_for_note(folder: str, known: list[str] | None) -> bytes:
         now = time.monotonic()
         found = os.stat(folder).st_mtime_ns
         if found != stamp or now - listed >= LIST_S:
-            names = [name for name in os.listdir(folder) if name.startswith(URGENT)]
+            names = [name for name in os.listdir(folder) if name.startswith(URGENT + TIMELY)]
             stamp, listed = found, now
             if set(names) - before:
                 break
@@ -140,4 +144,4 @@ def wait_for_note(folder: str, known: list[str] | None) -> bytes:
     return json.dumps(names).encode("utf-8", "surrogateescape")
 
 
-__all__ = ["LIFE_S", "LIST_S", "POLL_S", "RESTART_S", "URGENT", "Kick", "wait_for_note"]
+__all__ = ["LIFE_S", "LIST_S", "POLL_S", "RESTART_S", "TIMELY", "URGENT", "Kick", "wait_for_note"]

@@ -19,6 +19,8 @@ if TYPE_CHECKING:
 
 GAP_S = 0.05
 """The shortest pause between two passes: a thousand jobs that end together are a few passes, not a thousand."""
+TIMELY_S = 1.0
+"""A start is recorded within this: jobs that start together are one pass."""
 
 
 class Pass(Protocol):
@@ -75,10 +77,12 @@ class Loop:
             self._kick.ensure()
             kicked = self._kick.drain()
             now = time.monotonic()
+            if kicked == "soon":
+                again = now + TIMELY_S if again is None else min(again, now + TIMELY_S)
             full = now >= due
             if full:
                 due = now + self._interval_s
-            if full or kicked or (again is not None and now >= again):
+            if full or kicked == "now" or (again is not None and now >= again):
                 wanted = self._tick(full)
                 again = None if wanted is None else time.monotonic() + wanted
                 self._wait(signalled, GAP_S, kick=False)
@@ -96,4 +100,4 @@ class Loop:
             select.select(descriptors, [], [], max(0.0, seconds))
 
 
-__all__ = ["GAP_S", "Loop", "Pass"]
+__all__ = ["GAP_S", "TIMELY_S", "Loop", "Pass"]

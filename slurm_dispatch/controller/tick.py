@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING
 from slurm_dispatch.controller import owner
 from slurm_dispatch.controller.children import Children, Ended
 from slurm_dispatch.controller.job import SOON_S, Means, Report
-from slurm_dispatch.controller.kick import URGENT
+from slurm_dispatch.controller.kick import TIMELY, URGENT
 from slurm_dispatch.controller.view import Folder, View, key_in, notes_by_key, pack_folder, unpack_folder
 from slurm_dispatch.errors import BadDataError, ConfigurationError, DispatchError, NotAllowedError
 from slurm_dispatch.model.identity import check_key, parse_word
@@ -37,6 +37,8 @@ PUT_OFF_S = (30.0, 600.0)
 """An owner whose child hung is put off for the first, doubled each time up to the second."""
 REPEAT_S = 3600.0
 """The same trouble of the same job is said again after this."""
+ORPHAN_AFTER_S = 30 * 86400.0
+"""A note goes after this if its job has no record: its owner has removed it, or it never was one."""
 SAID_MAX = 10_000
 """Troubles that are remembered as said."""
 SITE_TIMEOUT_S = 20.0
@@ -152,14 +154,18 @@ class Controller:
 
     def _read_folder(self, *, full: bool) -> Folder | None:
         state, memory, now = self._settings.state, self._memory, time.time()
-        also = memory.asked.keys() | {key for key, moment in memory.due.items() if moment <= now}
+        also = self._unclear() | {key for key, moment in memory.due.items() if moment <= now}
 
         def read() -> bytes:
             folder = StateFolder(state, slurm_uid=os.geteuid())
             if full:
                 notes, jobs = folder.notes().read(), tuple(folder.jobs())
             else:  # few jobs of many: neither a stat nor a read of the others
-                keys = also | {key_in(name) for name in folder.notes().names() if name.startswith(URGENT)}
+                kinds = URGENT + TIMELY
+                names = [
+                    name for name in folder.notes().names() if name.startswith(kinds) and name not in memory.notes
+                ]
+                keys = also | {key_in(name) for name in names}
                 notes = folder.notes().read(lambda name: key_in(name) in keys)
                 jobs = tuple(job for key in sorted(keys) if (job := job_folder(folder, key)) is not None)
             return pack_folder(Folder(jobs, notes.notes, notes.bad, notes.more))
@@ -174,6 +180,8 @@ class Controller:
             return None
         for name, why in folder.bad:
             self._trouble(name, f"note {name}: {why}")
+        if full:
+            self._to_write[0].extend(orphans(folder, now))
         if self._settings.user_mode:
             mine = tuple(job for job in folder.jobs if job.uid == os.geteuid())
             return Folder(mine, folder.notes, folder.bad, folder.more)
@@ -222,18 +230,17 @@ class Controller:
 
     def _view(self, at: float, folder: Folder, by_key: dict[str, list[Note]]) -> View:
         memory, settings = self._memory, self._settings
-        if memory.config is None:
+        queue = self._port.queue()
+        if isinstance(queue, Unknown):
+            self._trouble("", f"Slurm does not tell its queue: {queue.why}")
+        elif memory.config is None:
             config = self._port.config()
             memory.config = None if isinstance(config, Unknown) else config
         accounting, cluster = settings.accounting, settings.cluster
         if memory.config is not None:
-            kind = memory.config.get("AccountingStorageType", "")
             if accounting is None:
-                accounting = "slurmdbd" in kind
+                accounting = "slurmdbd" in memory.config.get("AccountingStorageType", "")
             cluster = cluster or memory.config.get("ClusterName", "")
-        queue = self._port.queue()
-        if isinstance(queue, Unknown):
-            self._trouble("", f"Slurm does not tell its queue: {queue.why}")
         bad = frozenset(key_in(name) for name, _ in folder.bad)
         return View(at, settings.host, cluster, queue, accounting, by_key, not folder.more, memory.config, bad)
 
@@ -246,12 +253,12 @@ class Controller:
         fresh = {
             key
             for key, notes in by_key.items()
-            if any(note.name not in memory.notes and note.kind not in {"start", "refuse"} for note in notes)
+            if any(note.name not in memory.notes and note.kind != "refuse" for note in notes)
         }
         if full:
             return [job for job in jobs if job.key not in memory.closed or job.key in fresh]
-        due = {key for key, moment in memory.due.items() if moment <= now}
-        return [job for job in jobs if job.key in fresh or job.key in memory.asked or job.key in due]
+        due, unclear = {key for key, moment in memory.due.items() if moment <= now}, self._unclear()
+        return [job for job in jobs if job.key in fresh or job.key in unclear or job.key in due]
 
     def _with_strays(self, jobs: list[JobFolder], every: Iterable[JobFolder], view: View) -> list[JobFolder]:
         """The jobs, and those closed ones of which the queue still has something."""
@@ -334,13 +341,15 @@ class Controller:
         remove.extend(report.done_notes)
         refuse.extend(report.refuse)
 
+    def _unclear(self) -> set[str]:
+        """The jobs that are asked about between the full ticks."""
+        return {key for key, count in self._memory.asked.items() if count < len(SOON_S)}
+
     def _again(self) -> float | None:
         """When to come back for jobs that are not clear yet; after the last of :data:`SOON_S` the full ticks do."""
         waits = [SOON_S[count] for count in self._memory.asked.values() if count < len(SOON_S)]
         now = time.time()
         waits += [max(SOON_S[0], moment - now) for moment in self._memory.due.values()]
-        for key in [key for key, count in self._memory.asked.items() if count >= len(SOON_S)]:
-            del self._memory.asked[key]
         return min(waits, default=None)
 
     def _trouble(self, about: str, line: str) -> None:
@@ -350,6 +359,13 @@ class Controller:
                 self._memory.said.clear()
             self._memory.said[(about, line)] = now
             self._log(line)
+
+
+def orphans(folder: Folder, now: float) -> list[str]:
+    """The names of old notes of jobs that are not there."""
+    known = {job.key for job in folder.jobs}
+    return [note.name for note in folder.notes
+            if note.word.job not in known and note.kind != "refuse" and now - note.at > ORPHAN_AFTER_S]  # fmt: skip
 
 
 def job_folder(folder: StateFolder, key: str) -> JobFolder | None:

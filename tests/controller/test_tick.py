@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import pwd
+import shutil
 import signal
 import time
 from typing import TYPE_CHECKING
@@ -194,6 +195,16 @@ def test_a_note_that_does_not_parse_is_reported_and_stays(site: Site) -> None:
     assert any("end.zzz.0.1.5.0.1" in line for line in site.log)
     assert os.path.exists(path)
     assert site.rig.kinds(key)[-1] == "submitted"
+
+
+def test_old_notes_of_jobs_that_are_not_there_go(site: Site) -> None:
+    key = site.preempted()
+    shutil.rmtree(site.rig.record(key).folder)
+    site.controller().tick(full=True)
+    assert len(site.rig.notes()) == 2
+    folder = tick.Folder((), site.rig.folder.notes().read().notes, (), more=False)
+    assert tick.orphans(folder, time.time() + tick.ORPHAN_AFTER_S - 60) == []
+    assert sorted(tick.orphans(folder, time.time() + tick.ORPHAN_AFTER_S + 60)) == site.rig.notes()
 
 
 def test_the_group_of_an_owner_comes_from_the_database() -> None:

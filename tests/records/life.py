@@ -101,7 +101,9 @@ class Life:
             "progress", attempt=body["attempt"], epoch=body["epoch"], step=step, resumed_from=resumed_from
         )
 
-    def end(self, number: int, outcome: str, *, final: bool = True, restart: int | None = 0) -> Life:
+    def end(
+        self, number: int, outcome: str, *, final: bool = True, restart: int | None = 0, by_uid: int | None = None
+    ) -> Life:
         """The object or its execution ended."""
         return self.add(
             "end",
@@ -110,7 +112,7 @@ class Life:
             restart=restart,
             start_time=None,
             outcome=outcome,
-            evidence={"state": outcome.upper()},
+            evidence={"state": outcome.upper(), "by_uid": by_uid},
             final=final,
         )
 

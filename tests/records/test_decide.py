@@ -220,9 +220,17 @@ def test_what_no_rule_brings_back_closes_with_its_own_word(outcome: str) -> None
 
 
 def test_an_operators_cancel_counts_as_any_end_that_a_rule_names() -> None:
-    life = Life(make_spec(rules=("cancelled:resubmit,budget=3",))).run(1).end(1, "cancelled")
+    life = Life(make_spec(rules=("cancelled:resubmit,budget=3",))).run(1).end(1, "cancelled", by_uid=0)
     body = fact(ask(life), "decision")
     assert (body["action"], body["budget"], body["rule"]) == ("resubmit", 3, "cancelled:resubmit,budget=3")
+
+
+@pytest.mark.parametrize(("by_uid", "says"), [(UID, "its owner cancelled it"), (None, "nothing tells who")])
+def test_a_cancel_by_the_owner_is_final_whatever_the_rule_says(by_uid: int | None, says: str) -> None:
+    life = Life(make_spec(rules=("cancelled:resubmit",))).run(1).end(1, "cancelled", by_uid=by_uid)
+    body = fact(ask(life), "decision")
+    assert (body["action"], body["close"], body["submission"]) == ("stop", "cancelled", None)
+    assert says in body["reason"]
 
 
 def test_the_users_rules_come_before_the_sites() -> None:

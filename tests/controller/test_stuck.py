@@ -1,0 +1,45 @@
+"""Ticks that a dead file server holds do not pile up."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+
+from slurm_dispatch.cli import tick
+from slurm_dispatch.controller import stuck as module
+from slurm_dispatch.controller.stuck import stuck
+from slurm_dispatch.errors import ServiceAwayError
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+OWN = b"python3\0/usr/bin/dispatch\0tick\0"
+
+
+def process(proc: Path, name: str, state: str, command: bytes = OWN) -> None:
+    (proc / name).mkdir()
+    (proc / name / "stat").write_text(f"{name} (a ) D b) {state} 1 2 3")
+    (proc / name / "cmdline").write_bytes(command)
+
+
+def test_only_those_of_our_command_line_that_the_kernel_holds_count(tmp_path: Path) -> None:
+    process(tmp_path, "self", "R")
+    assert stuck(str(tmp_path)) == 0
+    for number in range(5):
+        process(tmp_path, str(10 + number), "D")
+    process(tmp_path, "20", "S")
+    process(tmp_path, "21", "D", b"cat\0/hung\0")
+    (tmp_path / "22").mkdir()  # ended meanwhile
+    (tmp_path / "uptime").write_text("1 1")
+    assert stuck(str(tmp_path)) == 5
+
+
+def test_this_process_is_not_stuck() -> None:
+    assert stuck() == 0
+
+
+def test_a_tick_that_finds_too_many_does_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "stuck", lambda: module.STUCK_MAX)
+    with pytest.raises(ServiceAwayError, match="cannot be ended"):
+        tick.refuse_pile()
