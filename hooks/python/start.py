@@ -9,6 +9,8 @@ import sys
 sys.dont_write_bytecode = True
 sys.path.append(sys.argv[0].rpartition("/")[0] or ".")
 
+from os import _exit  # noqa: E402
+
 from dispatch_hooks.main import main  # noqa: E402
 
-sys.exit(main(sys.argv[1:]))
+_exit(main(sys.argv[1:]))  # there is nothing to tidy up, and tidying costs a tenth of the whole

@@ -122,7 +122,9 @@ class Lab:
 
     def names(self) -> list[str]:
         """The kinds of the notes that are there, sorted, and anything unfinished whole."""
-        return sorted(path.name if path.name.startswith(".") else path.name.partition(".")[0] for path in self.notes.iterdir())
+        return sorted(
+            path.name if path.name.startswith(".") else path.name.partition(".")[0] for path in self.notes.iterdir()
+        )
 
     def files(self) -> list[str]:
         """The names in the folder of the execution files."""
@@ -150,7 +152,13 @@ def waiting(environment: dict[str, str], *, user: int | None = None) -> Iterator
     argv = ["/bin/sh", "-c", "echo up; read line"]
     groups: list[int] | None = None if user is None else []
     with subprocess.Popen(
-        argv, env=environment, user=user, group=user, extra_groups=groups, stdin=subprocess.PIPE, stdout=subprocess.PIPE
+        argv,
+        env=environment,
+        user=user,
+        group=user,
+        extra_groups=groups,
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
     ) as process:
         assert process.stdout is not None
         assert process.stdout.readline() == b"up\n"

@@ -26,15 +26,15 @@ def hanging(lab: Lab, hook: str, *options: str, **changes: str | None) -> Iterat
     """The status of a hook of which some process hangs in a system call while this block runs."""
     status = lab.folder / "status"
     # The substitution reads the hook's output to its end, as slurmd does: what is left behind must not hold it.
-    script = 'out=$("$@"); echo $? >"$STATUS.new"; mv "$STATUS.new" "$STATUS"'
+    script = 'out=$("$@"); echo $? >"$STATUS"'
     argv = ["strace", "-f", "-qq", "-o", "/dev/null", *options, "/bin/sh", "-c", script, "sh", *lab.argv(hook)]
     environment = {**lab.environment(**changes), "STATUS": str(status), "PATH": "/usr/bin:/bin"}
     process = subprocess.Popen(argv, env=environment, stdin=subprocess.DEVNULL, start_new_session=True)
     try:
         end = time.monotonic() + WAIT_S
-        while not status.exists():
+        while not (status.exists() and status.read_text().endswith("\n")):
             assert time.monotonic() < end, f"{hook} has not ended"
-            assert process.poll() is None or status.exists(), f"strace ended with {process.returncode}"
+            assert process.poll() is None, f"strace ended with {process.returncode}"
             time.sleep(0.02)
         yield int(status.read_text())
     finally:
@@ -64,10 +64,13 @@ def test_notes_that_hang_hold_no_hook_up(system_lab: Lab, hook: str, call: str) 
     """C059."""
     system_lab.run("prolog")
     system_lab.configure(deadline_s="2")
-    with hanging(system_lab, hook, *delay(call, *(["-P", str(system_lab.notes)] if call == "openat" else []))) as status:
+    with hanging(
+        system_lab, hook, *delay(call, *(["-P", str(system_lab.notes)] if call == "openat" else []))
+    ) as status:
         assert status == 0
         assert system_lab.names() == ([".tmp-" + path.name[5:] for path in system_lab.notes.iterdir()])
-    assert hook != "epilog" or system_lab.files() == []
+    # What could not be noted is not forgotten: a later Epilog can say it. A hanging open reaches the spool.
+    assert system_lab.files() == ([] if (hook, call) == ("epilog", "openat") else [f"7.{START}"])
 
 
 def test_a_run_folder_that_hangs_does_not_hold_prolog_up(system_lab: Lab) -> None:
@@ -101,9 +104,9 @@ def test_a_hook_calls_no_command(system_lab: Lab, hook: str) -> None:
     """C041: no scontrol, no squeue; nothing but the sh part and Python is ever started."""
     system_lab.run("prolog")
     trace = system_lab.folder / "trace"
-    before = ["strace", "-f", "-qq", "-o", str(trace), "-e", "trace=execve,connect"]
+    before = ["strace", "-f", "-qq", "-o", str(trace), "-e", "trace=execve"]
     assert system_lab.run(hook, before=before, PATH="/usr/bin:/bin").status == 0
-    lines = [line for line in trace.read_text().splitlines() if "execve(" in line or "connect(" in line]
+    lines = [line for line in trace.read_text().splitlines() if "execve(" in line]
     assert len(lines) == 2, lines
     assert f"/{hook}" in lines[0]
     assert system_lab.python in lines[1]

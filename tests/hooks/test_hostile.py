@@ -35,7 +35,17 @@ def run_with(lab: Lab, hook: str, value: bytes, comment: bytes) -> Ended:
     """Run with ``value`` wherever a user can put one."""
     environment = {name.encode(): text.encode() for name, text in lab.environment().items()}
     environment[b"SLURM_JOB_COMMENT"] = comment
-    for name in (b"NAME", b"ACCOUNT", b"PARTITION", b"USER", b"WORK_DIR", b"STDOUT", b"EXTRA", b"GROUP", b"EXIT_CODE2"):
+    for name in (
+        b"NAME",
+        b"ACCOUNT",
+        b"PARTITION",
+        b"USER",
+        b"WORK_DIR",
+        b"STDOUT",
+        b"EXTRA",
+        b"GROUP",
+        b"EXIT_CODE2",
+    ):
         environment[b"SLURM_JOB_" + name] = value
     environment[b"SLURM_WCKEY"] = environment[b"SPANK_" + b"EVIL"] = value
     environment[b"SPANK__SLURM_SPANK_OPTION_x_y"] = value
@@ -59,7 +69,12 @@ def test_what_a_user_can_write_is_data(lab: Lab, name: str) -> None:
 @pytest.mark.parametrize("name", list(EVIL))
 def test_what_a_user_can_write_is_no_word(system_lab: Lab, name: str) -> None:
     value = evil(name)
-    for comment in (value, b"dispatch:" + value, b"dispatch:abc:0:1" + value, b"dispatch:abc:0:1 " * 3 + b"\n" + value):
+    for comment in (
+        value,
+        b"dispatch:" + value,
+        b"dispatch:abc:0:1" + value,
+        b"dispatch:abc:0:1 " * 3 + b"\n" + value,
+    ):
         for hook in PYTHON_HOOKS:
             assert run_with(system_lab, hook, value, comment[:120_000]).status == 0
     assert all(note.startswith(("start", "end", "node")) for note in system_lab.names())
@@ -68,7 +83,9 @@ def test_what_a_user_can_write_is_no_word(system_lab: Lab, name: str) -> None:
 @pytest.mark.parametrize("hook", NAMES)
 def test_it_works_with_an_empty_environment(hook: str) -> None:
     """C039: no PATH, HOME or LANG; called by its absolute path, without an argument, as Slurm does it."""
-    lab_free = run([f"{os.path.dirname(os.path.dirname(os.path.dirname(__file__)))}/hooks/{hook}"], {"SLURM_JOB_ID": "5"})
+    lab_free = run(
+        [f"{os.path.dirname(os.path.dirname(os.path.dirname(__file__)))}/hooks/{hook}"], {"SLURM_JOB_ID": "5"}
+    )
     assert lab_free.status == 0
     assert lab_free.stderr == b""
 
@@ -176,7 +193,9 @@ def test_a_refusal_holds_on_a_full_disk(system_lab: Lab) -> None:
     system_lab.run("prolog-slurmctld")
     note = system_lab.notes / "start.abc.0.1.7.0"
     script = f"cp {note} {system_lab.folder}/n && mount -t tmpfs -o size=8k none {system_lab.notes}"
-    script += f" && cp {system_lab.folder}/n {note} && chmod 600 {note} && head -c 4096 /dev/zero >{system_lab.notes}/fill"
+    script += (
+        f" && cp {system_lab.folder}/n {note} && chmod 600 {note} && head -c 4096 /dev/zero >{system_lab.notes}/fill"
+    )
     before = ["unshare", "--mount", "--propagation", "private", "/bin/sh", "-ec", script + ' && exec "$@"', "sh"]
     again = {"SLURM_JOB_START_TIME": str(START + 1), "PATH": os.environ["PATH"]}
     assert system_lab.run("prolog-slurmctld", before=before, **again).status == 1

@@ -15,7 +15,8 @@ from dispatch_hooks import identity  # isort: skip
 
 PIECES = st.sampled_from(
     ["dispatch", "dispatch:", ":", "a1", "abc", "x" * 32, "x" * 33, "0", "1", "01", "9223371", "9223372", "999999",
-     "1000000", ":s", ":S", " ", "  ", "\n", "é", "\t", "-1", "+1", "1_0", "dispatch:abc:0:1", "dispatch:k:3:7:s", "٣"]
+     "1000000", ":s", ":S", " ", "  ", "\n", "é", "\t", "-1", "+1", "1_0", "dispatch:abc:0:1",
+     "dispatch:k:3:7:s", "٣"]
 )  # fmt: skip
 COMMENTS = st.lists(PIECES, max_size=8).map("".join)
 WORDS = st.builds(
@@ -28,7 +29,9 @@ WORDS = st.builds(
 
 
 def as_tuple(word: object) -> tuple[object, ...] | None:
-    return None if word is None else tuple(getattr(word, name) for name in ("job", "generation", "submission", "shared"))
+    return (
+        None if word is None else tuple(getattr(word, name) for name in ("job", "generation", "submission", "shared"))
+    )
 
 
 @given(COMMENTS)

@@ -21,6 +21,11 @@ def start_note(lab: Lab, restart: int = 0) -> Path:
     return lab.notes / f"start.abc.0.1.7.{restart}"
 
 
+def planted(v: str = "1", job: str = '"abc"', start_time: str = "5") -> bytes:
+    middle = '"generation": 0, "submission": 1, "slurm_job_id": 7, "restart": 0'
+    return f'{{"v": {v}, "job": {job}, {middle}, "start_time": {start_time}}}\n'.encode()
+
+
 def test_a_start_leaves_a_note_that_says_everything(lab: Lab) -> None:
     ended = lab.run("prolog-slurmctld", SLURM_JOB_ACCOUNT="phys", SLURM_JOB_SLUID="s0000000000001")
     assert (ended.status, ended.stdout, ended.stderr) == (0, b"", b"")
@@ -116,11 +121,11 @@ def test_a_submission_that_the_tick_has_refused_is_refused(system_lab: Lab, kind
         b"",
         b'{"v": 1, "job": "abc", "gener',
         b"\0" * 300,
-        b'{"v": 2, "job": "abc", "generation": 0, "submission": 1, "slurm_job_id": 7, "restart": 0, "start_time": 5}\n',
-        b'{"v": 1, "job": "xyz", "generation": 0, "submission": 1, "slurm_job_id": 7, "restart": 0, "start_time": 5}\n',
-        b'{"v": 1, "job": "abc", "generation": 0, "submission": 1, "slurm_job_id": 7, "restart": 0, "start_time": "5"}\n',
-        b'{"v": 1, "job": "abc", "generation": 0, "submission": 1, "slurm_job_id": 7, "restart": 0, "start_time": null}\n',
-        b'{"v": 1, "job": "abc", "generation": 0, "submission": 1, "slurm_job_id": 7, "restart": 0, "start_time": true}\n',
+        planted(v="2"),
+        planted(job='"xyz"'),
+        planted(start_time='"5"'),
+        planted(start_time="null"),
+        planted(start_time="true"),
         b"[" * 70000,
     ],
 )
@@ -158,7 +163,11 @@ def test_without_a_start_time_a_second_start_is_let_through(lab: Lab) -> None:
 
 def test_array_tasks_are_told_apart_by_their_own_job_ids(lab: Lab) -> None:
     for job, task in (("13", "3"), ("14", "1")):
-        array = {"SLURM_ARRAY_JOB_ID": "13", "SLURM_ARRAY_TASK_ID": task, "SLURM_JOB_START_TIME": str(START + int(job))}
+        array = {
+            "SLURM_ARRAY_JOB_ID": "13",
+            "SLURM_ARRAY_TASK_ID": task,
+            "SLURM_JOB_START_TIME": str(START + int(job)),
+        }
         assert lab.run("prolog-slurmctld", SLURM_JOB_ID=job, **array).status == 0
     assert lab.note("start.abc.0.1.13.0")["array"] == "13_3"
     assert lab.note("start.abc.0.1.14.0")["array"] == "13_1"

@@ -28,7 +28,17 @@ def test_every_setting_of_the_sample_is_known() -> None:
 
 
 @pytest.mark.parametrize(
-    "line", ["notes=relative", "notes", "deadline_s=soon", "deadline_s=0", "deadline_s=nan", "slurm_user=", "nothing=1", "\xff=1"]
+    "line",
+    [
+        "notes=relative",
+        "notes",
+        "deadline_s=soon",
+        "deadline_s=0",
+        "deadline_s=nan",
+        "slurm_user=",
+        "nothing=1",
+        "\xff=1",
+    ],
 )
 def test_a_wrong_line_is_named_and_keeps_its_default(tmp_path: Path, line: str) -> None:
     found = load(tmp_path, f"# first\n{line}\nspool=/other\n")

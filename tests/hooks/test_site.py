@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import re
 import subprocess
-from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
 
 from tests.hooks.lab import DEADLINE_S, NAMES, SHELLS, START, TOP, Lab, run
+
+if TYPE_CHECKING:
+    from pathlib import Path
 
 STUBS = TOP / "site" / "stubs"
 

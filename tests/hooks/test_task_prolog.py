@@ -61,7 +61,11 @@ def test_a_task_is_given_its_own_execution(shell: list[str], tmp_path: Path) -> 
 def test_what_the_helper_says_reaches_the_tasks_of_its_execution(shell: list[str], tmp_path: Path) -> None:
     """C046: under ``--export=NONE`` too, since names that begin with SLURM pass."""
     write_file(tmp_path / "run")
-    said = {"SLURM_DISPATCH_DIR": "/r/exec/a", "SLURM_DISPATCH_RESUME": "/r/exec/a/resume/x", "SLURM_DISPATCH_RESUME_STEP": "40"}
+    said = {
+        "SLURM_DISPATCH_DIR": "/r/exec/a",
+        "SLURM_DISPATCH_RESUME": "/r/exec/a/resume/x",
+        "SLURM_DISPATCH_RESUME_STEP": "40",
+    }
     mine = given(task(shell, tmp_path / "run", SLURM_DISPATCH_ATTEMPT=OWN["DISPATCH_ATTEMPT"], **said))
     assert [mine[name] for name in ALL[4:]] == list(said.values())
     assert "SLURM_DISPATCH_ATTEMPT" not in mine
@@ -126,7 +130,14 @@ def test_a_first_task_without_a_file_still_knows_its_root(shell: list[str], tmp_
 
 @pytest.mark.parametrize(
     "execution",
-    [f"7.{START}:abc:1", f"7.{START}:a/b:1:x", f"7.{START}:abc:x:x", f"7.{START}:abc:1:x/y", f"7.{START}:::", f"7.{START}:abc:1:x\ny"],
+    [
+        f"7.{START}:abc:1",
+        f"7.{START}:a/b:1:x",
+        f"7.{START}:abc:x:x",
+        f"7.{START}:abc:1:x/y",
+        f"7.{START}:::",
+        f"7.{START}:abc:1:x\ny",
+    ],
 )
 def test_a_handed_on_identity_that_does_not_parse_is_none(shell: list[str], tmp_path: Path, execution: str) -> None:
     result = given(task(shell, tmp_path / "run", SLURM_DISPATCH_EXECUTION=execution))
@@ -202,7 +213,9 @@ HOSTILE = {
 
 
 @pytest.mark.parametrize("with_file", [True, False])
-@pytest.mark.parametrize("hostile", [HOSTILE, {"POSIXLY_CORRECT": "1", "SHELLOPTS": "errexit:nounset:xtrace:verbose"}])
+@pytest.mark.parametrize(
+    "hostile", [HOSTILE, {"POSIXLY_CORRECT": "1", "SHELLOPTS": "errexit:nounset:xtrace:verbose"}]
+)
 def test_a_hostile_environment_changes_nothing(
     shell: list[str], tmp_path: Path, hostile: dict[str, str], with_file: bool
 ) -> None:
@@ -259,6 +272,9 @@ def test_it_runs_no_program(shell: list[str], tmp_path: Path) -> None:
     write_file(tmp_path / "run")
     trace = tmp_path / "trace"
     argv = ["strace", "-f", "-o", str(trace), "-e", "trace=execve,fork,vfork,clone,clone3", *shell]
-    assert run([*argv, str(HOOKS / "task-prolog"), str(tmp_path / "run")], {**os.environ, "SLURM_JOB_ID": "7"}).status == 0
+    assert (
+        run([*argv, str(HOOKS / "task-prolog"), str(tmp_path / "run")], {**os.environ, "SLURM_JOB_ID": "7"}).status
+        == 0
+    )
     calls = [line for line in trace.read_text().splitlines() if "(" in line]
     assert len(calls) == 1, calls

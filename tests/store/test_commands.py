@@ -6,14 +6,17 @@ import json
 import os
 import shutil
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
 
 from slurm_dispatch.cli.main import main
 from slurm_dispatch.store.keep import keep
-from slurm_dispatch.store.root import CheckpointRoot
 from slurm_dispatch.store.whole import Proof
 from tests.store.scene import FIRST, NEW, OLD, SECOND, environment, fresh, save
+
+if TYPE_CHECKING:
+    from slurm_dispatch.store.root import CheckpointRoot
 
 
 @pytest.fixture

@@ -1,4 +1,4 @@
-"""kill -9 at every call of publish, keep, claim, choose and thin: nothing torn, nothing twice, the next run goes on."""
+"""kill -9 at every call of publish, keep, claim, choose, thin: nothing torn or twice, and the next run goes on."""
 
 from __future__ import annotations
 

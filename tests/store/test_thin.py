@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import re
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
 from hypothesis import HealthCheck, given, settings
@@ -13,10 +14,12 @@ from hypothesis import strategies as st
 from slurm_dispatch.errors import BadDataError
 from slurm_dispatch.store.choice import choose
 from slurm_dispatch.store.keep import keep
-from slurm_dispatch.store.root import CheckpointRoot
 from slurm_dispatch.store.thin import Thinned, bound, thin
 from slurm_dispatch.store.whole import Proof
 from tests.store.scene import FIRST, NEW, OLD, SECOND, fresh, save
+
+if TYPE_CHECKING:
+    from slurm_dispatch.store.root import CheckpointRoot
 
 NOTHING = Thinned((), ())
 
@@ -177,9 +180,9 @@ def test_a_deep_tree(root: CheckpointRoot) -> None:
 
 
 def test_keeping_none_is_refused(root: CheckpointRoot) -> None:
-    for numbers in ({"keep_own": 0}, {"keep_root": 0}):
+    for own, whole in ((0, 1), (1, 0)):
         with pytest.raises(BadDataError, match="cannot keep 0"):
-            thin(root, NEW, epoch=SECOND, **numbers)
+            thin(root, NEW, epoch=SECOND, keep_own=own, keep_root=whole)
 
 
 @settings(suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=15, deadline=None)
@@ -235,6 +238,6 @@ def test_space_stays_within_the_bound(root: CheckpointRoot) -> None:
                 os.unlink(before + "/weights")
                 os.rmdir(before)
             thin(root, attempt, epoch=epoch, is_save=is_save)
-            weights = [p for p in Path(root.path, "exec").rglob("weights")]
+            weights = list(Path(root.path, "exec").rglob("weights"))
             assert len(weights) <= most.saves
             assert sum(p.stat().st_size for p in weights) <= most.size

@@ -55,7 +55,9 @@ def test_a_format_that_does_not_say(tmp_path: Path, content: bytes) -> None:
     assert structure(os.fsencode(path)) is None
 
 
-@pytest.mark.parametrize("header", [b"{}", b"[]", b"null", b"\xff", b'{"w": {}}', b'{"w": {"data_offsets": ["a", "b"]}}'])
+@pytest.mark.parametrize(
+    "header", [b"{}", b"[]", b"null", b"\xff", b'{"w": {}}', b'{"w": {"data_offsets": ["a", "b"]}}']
+)
 def test_a_safetensors_header_that_is_none(tmp_path: Path, header: bytes) -> None:
     path = tmp_path / "m.safetensors"
     path.write_bytes(len(header).to_bytes(8, "little") + header + b"x")

@@ -33,9 +33,10 @@ def run(call, site):
             return False
         living = others(folder, ended)
         found = scan(call, ended, living, begin + SCAN_PART * site.work_s)
-        leave(site, begin, *node_note(call, ended, verified, found))
-        # A file that was only guessed may be a newer execution's: it goes if nothing of it runs.
-        if verified or found[0] is True:
+        left = leave(site, begin, *node_note(call, ended, verified, found))
+        # The file goes last, so that a later Epilog can still say what this one could not. One that was only
+        # guessed may be a newer execution's: it goes if nothing of it runs.
+        if left and (verified or found[0] is True):
             files.remove(ended.name, folder)
         sweep(folder)
     finally:
@@ -118,21 +119,22 @@ def node_note(call, ended, verified, found):
 def node_name(call):
     """The node's name in Slurm, with nothing in it that a file's name cannot carry."""
     name = call.text(b"SLURMD_NODENAME") or os.uname().nodename.partition(".")[0]
-    return "".join(c if c.isalnum() and c < "\x7f" or c in "-_." else "_" for c in name)[:64] or "_"
+    return "".join(c if (c.isalnum() and c < "\x7f") or c in "-_." else "_" for c in name)[:64] or "_"
 
 
 def leave(site, begin, name, fields):
-    """The note, into the site's folder as SlurmUser, or into the node's own spool."""
+    """The note, into the site's folder as SlurmUser, or into the node's own spool; whether it is there."""
     if site.notes is not None:
         end = begin + NOTE_PART * site.work_s
-        answer, done = child.watch(lambda tell: notes.leave(site, name, fields), end)
+        _, done = child.watch(lambda tell: notes.leave(site, name, fields), end)
         if done:
-            return
-    answer, done = child.watch(lambda tell: spool(site, name, fields), begin + site.work_s)
+            return True
+    _, done = child.watch(lambda tell: spool(site, name, fields), begin + site.work_s)
     if done and site.notes is not None:
         child.say("epilog", "%s is out of reach: the note is in %s" % (site.notes, site.spool))
     if not done:
         child.say("epilog", "no node note, neither in %s nor in %s" % (site.notes, site.spool))
+    return done
 
 
 def spool(site, name, fields):

@@ -25,7 +25,7 @@ def run(call, site):
         ("nodes", call.nodes()),
         ("uid", call.uid()),
     ]
-    answer, done = child.watch(lambda tell: notes.leave(site, name, fields), time.monotonic() + site.work_s)
+    _, done = child.watch(lambda tell: notes.leave(site, name, fields), time.monotonic() + site.work_s)
     if not done:
         child.say("epilog-slurmctld", "no end note in %s: the tick sees the end when it next asks Slurm" % site.notes)
     return False

@@ -83,9 +83,9 @@ def cgroup_job(text):
     for line in text.split(b"\n"):
         parts = line.split(b"/")
         for above, name in zip(parts, parts[1:]):
-            if above.endswith(b"slurmstepd.scope") or (above.startswith(b"uid_") and name.startswith(b"job_")):
-                if name not in (b"system", b""):  # slurmstepd.scope/system is Slurm's own
-                    return name
+            ours = above.endswith(b"slurmstepd.scope") or (above.startswith(b"uid_") and name.startswith(b"job_"))
+            if ours and name not in (b"system", b""):  # slurmstepd.scope/system is Slurm's own
+                return name
     return None
 
 

@@ -13,7 +13,7 @@ def run(call, site):
     if call.job_id is None:
         child.say("prolog", "Slurm gave no job id")
         return False
-    answer, done = child.watch(lambda tell: write(call, site.run), time.monotonic() + site.work_s)
+    _, done = child.watch(lambda tell: write(call, site.run), time.monotonic() + site.work_s)
     if not done:
         child.say("prolog", "no execution file in %s: the job runs without identity on this node" % site.run)
     return False

@@ -19,10 +19,7 @@ def run(call, site):
     if site.notes is None:
         child.say("prolog-slurmctld", "no notes folder is set: no start note, and no gate but for shared jobs")
         return refused
-    if refused:
-        work = _refuse_shared
-    else:
-        work = _gate
+    work = _refuse_shared if refused else _gate
     answer, done = child.watch(lambda tell: work(call, site, tell), time.monotonic() + site.work_s)
     refused = refused or answer.startswith(b"refuse")
     if not done:

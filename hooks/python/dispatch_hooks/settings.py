@@ -53,8 +53,8 @@ def load(path, run):
     except (OSError, ValueError) as error:
         settings.troubles.append("settings %s: %s" % (path, files.reason(error)))
         return settings
-    for place, line in enumerate(content.decode("utf-8", "replace").split("\n"), 1):
-        line = line.strip()
+    for place, text in enumerate(content.decode("utf-8", "replace").split("\n"), 1):
+        line = text.strip()
         if not line or line.startswith("#"):
             continue
         name, _, value = line.partition("=")

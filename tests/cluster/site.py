@@ -1,0 +1,78 @@
+"""What the hooks left behind on the real cluster, and jobs with an identity word of their own."""
+
+from __future__ import annotations
+
+import json
+import secrets
+from typing import TYPE_CHECKING, Any
+
+from docker.rig import NODES, STATE
+from slurm_dispatch.model.identity import Word, attempt_of, new_key
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from docker.rig import Cluster, Job
+
+CLUSTER_NAME = "dispatch"
+WAIT_S = 180.0
+SHOW = """#!/bin/sh
+exec >"$1/${SLURM_STEP_ID:-batch}.${SLURM_PROCID:-0}"
+/usr/bin/env | /usr/bin/grep -E '^(SLURM_)?DISPATCH_'
+exit 0
+"""
+
+
+class Managed:
+    """A job of ada's with an identity word, submitted with plain ``sbatch``, and a folder for what it shows."""
+
+    def __init__(self, cluster: Cluster) -> None:
+        self.cluster = cluster
+        self.word = Word(new_key(), 0, 1)
+        self.folder = f"/scratch/ada/{secrets.token_hex(6)}"
+        self.show = f"{self.folder}/show"
+        self.id = 0
+        cluster.write(self.show, SHOW, user="ada", mode="755")
+
+    def submit(self, script: str, options: Sequence[str] = (), **more: Any) -> int:
+        """Submit; ``{show}`` in the script shows the variables of the task that runs it."""
+        body = "#!/bin/sh\nexport PATH=/usr/bin:/bin\n" + script.replace("{show}", f"{self.show} {self.folder}")
+        options = ["-o", f"{self.folder}/out", "--open-mode=append", "--comment", str(self.word), *options]
+        self.id = self.cluster.submit("ada", body, options, cwd=self.folder, **more)
+        return self.id
+
+    def shown(self) -> dict[str, dict[str, str]]:
+        """What each task that showed its variables had: step and rank to name to value."""
+        names = self.cluster.run("login", ["ls", self.folder]).stdout.split()
+        found = {}
+        for name in names:
+            if name not in {"show", "out"} and not name.startswith("slurm-"):
+                lines = self.cluster.read(f"{self.folder}/{name}").splitlines()
+                found[name] = dict(line.split("=", 1) for line in lines)
+        return found
+
+    def ends(self, states: Sequence[str] = ("COMPLETED",)) -> Job:
+        """Wait until it has ended and its node is done with it."""
+        self.cluster.wait_job(self.id, states, WAIT_S)
+        return self.cluster.wait_until(self._done, WAIT_S, f"job {self.id} to be gone from its nodes")
+
+    def _done(self) -> Job | None:
+        job = self.cluster.job(self.id)
+        return job if job is not None and "COMPLETING" not in job.states else None
+
+    def notes(self, kind: str) -> list[dict[str, Any]]:
+        """The notes of a kind that hooks left about this job, in the order of their names."""
+        pattern = f"{kind}.{self.word.job}.0.1.*"
+        found = self.cluster.sh("ctl", f"find {STATE}/notes -name '{pattern}' | sort | xargs -r cat")
+        return [json.loads(line) for line in found.splitlines()]
+
+    def attempt(self, restart: int, start_time: int) -> str:
+        """The attempt that its execution must have."""
+        return attempt_of(CLUSTER_NAME, self.id, self.word, restart, start_time)
+
+
+def nodes_take_jobs(cluster: Cluster) -> None:
+    """No node may have been drained or lost."""
+    states = cluster.node_states()
+    assert set(states) == set(NODES)
+    assert not [state for state in states.values() if state.startswith(("d", "f"))], states
