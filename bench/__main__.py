@@ -44,7 +44,7 @@ def main(arguments: list[str]) -> int:
     if unknown:
         print(f"bench: no part {unknown[0]!r}; there are {', '.join(parts())}", file=sys.stderr)
         return 64
-    table = [("what", "ours", "floor", "ratio", "goal", "ok", "the floor is")]
+    table: list[tuple[str, ...]] = [("what", "ours", "floor", "ratio", "goal", "ok", "the floor is")]
     missed = 0
     for name in arguments or parts():
         print(f"bench: {name} ...", file=sys.stderr)

@@ -32,7 +32,7 @@ class Modes:
 
 
 def tries(waits_s: Sequence[float]) -> Iterator[int]:
-    """Number the tries from 0, and wait so long before each. A wait of 0 is none: sleeping for 0 s yields the core."""
+    """Number the tries from 0, and wait so long before each; a wait of 0 is none (sleeping for 0 s is not)."""
     for number, wait_s in enumerate(waits_s):
         if wait_s:
             time.sleep(wait_s)

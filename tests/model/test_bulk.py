@@ -74,6 +74,16 @@ def test_equal_to_one_at_a_time(listed: list[str]) -> None:
         assert "publication" in str(caught.value)
 
 
+@pytest.mark.parametrize("at", [0, 1023, 1024, 2047, 2999])
+def test_one_among_many(at: int) -> None:
+    """Wherever it stands: names are checked in parts."""
+    listed = [Publication(10**6, step, b"exec/abc/kept/checkpoint").name for step in range(3000)]
+    check_names(listed)
+    listed[at] = listed[at][:-1] + "B"
+    with pytest.raises(BadDataError, match=listed[at]):
+        check_names(listed)
+
+
 @given(odd_paths, st.integers(1, 3))
 def test_every_path_beside_good_ones(path: bytes, many: int) -> None:
     listed = [GOOD, _raw(path), *[GOOD] * many]

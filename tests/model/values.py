@@ -17,9 +17,14 @@ def epochs() -> st.SearchStrategy[Epoch]:
 
 def paths() -> st.SearchStrategy[bytes]:
     """Every path that a publication can carry."""
-    component = st.binary(min_size=1, max_size=30).map(lambda part: part.replace(b"/", b"-").replace(b"\0", b"0"))
-    plain = component.filter(lambda part: part not in {b".", b".."})
-    return st.lists(plain, min_size=1, max_size=6).map(b"/".join).filter(lambda path: len(path) <= PATH_MAX)
+    many = st.lists(_components(PATH_MAX // 4 - 1), min_size=1, max_size=4).map(b"/".join)
+    return st.one_of(many, _components(PATH_MAX))
+
+
+def _components(longest: int) -> st.SearchStrategy[bytes]:
+    component = st.binary(min_size=1, max_size=longest)
+    named = component.map(lambda part: part.replace(b"/", b"-").replace(b"\0", b"0"))
+    return named.filter(lambda part: part not in {b".", b".."})
 
 
 @st.composite

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
@@ -9,8 +11,10 @@ from hypothesis import strategies as st
 from slurm_dispatch.errors import BadDataError, CannotCreateError
 from slurm_dispatch.model.publication import PATH_MAX, Publication
 from slurm_dispatch.store.root import Highest
-from tests.store.conftest import Store
 from tests.store.scene import FIRST, NEW, OLD, SECOND
+
+if TYPE_CHECKING:
+    from tests.store.conftest import Store
 
 
 def test_nothing_published_is_none_and_not_an_error(store: Store) -> None:
@@ -148,7 +152,9 @@ def test_highest_is_above_everything(store: Store) -> None:
     assert store.root.highest().generation == 9
 
 
-@pytest.mark.parametrize(("name", "target"), [("01", "a"), ("x", "a"), ("0", "UPPER"), ("0", "a/b"), ("0", "a" * 300)])
+@pytest.mark.parametrize(
+    ("name", "target"), [("01", "a"), ("x", "a"), ("0", "UPPER"), ("0", "a/b"), ("0", "a" * 300)]
+)
 def test_what_is_no_claim_is_named(store: Store, name: str, target: str) -> None:
     store.plant_owner(name, target)
     with pytest.raises(BadDataError, match="own"):

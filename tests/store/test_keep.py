@@ -6,6 +6,7 @@ import os
 import stat
 import subprocess
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
 
@@ -18,6 +19,9 @@ from slurm_dispatch.store.transfer import transfer
 from slurm_dispatch.store.whole import Proof
 from tests.kill import run
 from tests.store.scene import BIG, FIRST, NEW, OLD, SECOND, fresh, save, script, tree
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
 
 
 @pytest.fixture
@@ -96,21 +100,21 @@ def test_keeping_twice_is_keeping_once(root: CheckpointRoot) -> None:
     assert Path(kept, "weights").read_bytes() == b"weights"
 
 
-CHANGES = {
-    "grew": lambda path: Path(path, "weights").write_bytes(b"more than it was"),
-    "same size": lambda path: os.utime(path + "/weights", ns=(1, 1)),
-    "replaced": lambda path: _replace(path),
-    "one more": lambda path: Path(path, "late").write_bytes(b"x"),
-    "one less": lambda path: os.unlink(path + "/small"),
-    "gone": lambda path: subprocess.run(["rm", "-r", path], check=True),
-}
-
-
 def _replace(path: str) -> None:
     found = os.stat(path + "/weights")
     Path(path, "new").write_bytes(b"WEIGHTS")
     os.utime(path + "/new", ns=(found.st_atime_ns, found.st_mtime_ns))
     os.rename(path + "/new", path + "/weights")
+
+
+CHANGES: dict[str, Callable[[str], object]] = {
+    "grew": lambda path: Path(path, "weights").write_bytes(b"more than it was"),
+    "same size": lambda path: os.utime(path + "/weights", ns=(1, 1)),
+    "replaced": _replace,
+    "one more": lambda path: Path(path, "late").write_bytes(b"x"),
+    "one less": lambda path: os.unlink(path + "/small"),
+    "gone": lambda path: subprocess.run(["rm", "-r", path], check=True),
+}
 
 
 @pytest.mark.parametrize("change", CHANGES)
@@ -135,7 +139,7 @@ def test_a_source_that_changes_meanwhile_is_not_kept_this_time(
 def _later(path: str, change: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Change the source once its last file has been copied."""
     real = os.fsync
-    done = []
+    done: list[bool] = []
 
     def fsync(descriptor: int) -> None:
         real(descriptor)
@@ -208,6 +212,48 @@ print(keep(root, {NEW!r}, {path!r}, proof=Proof.PROVED))
     kept = os.path.join(root.execution(NEW), "kept", "checkpoint-5", "weights")
     assert Path(kept).read_bytes() == BIG
     assert not os.path.samefile(kept, path + "/weights")
+
+
+def test_blocks_are_shared_where_the_filesystem_can(root: CheckpointRoot, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A stand-in for ``FICLONE``, which few filesystems have: what it is given, and no copy beside it."""
+    cloned: list[int] = []
+
+    def ioctl(writing: int, request: int, reading: int) -> int:
+        assert request == 0x40049409
+        cloned.append(os.write(writing, os.pread(reading, 1 << 22, 0)))
+        return 0
+
+    monkeypatch.setattr("slurm_dispatch.store.transfer.fcntl.ioctl", ioctl)
+    path = save(root, OLD, "checkpoint-5", BIG, small=b"state", more=b"more")
+    before = tree(path)
+    assert tree(_kept(root, path, copy=True)) == before
+    assert sorted(cloned) == sorted(len(content) for content in before.values())
+
+
+def test_many_small_files(root: CheckpointRoot) -> None:
+    """More than are synced one by one: all are there, and each was synced."""
+    path = save(root, OLD, "checkpoint-5", **{f"shard{n}": b"%d" % n for n in range(200)})
+    before = tree(path)
+    assert tree(_kept(root, path)) == before
+    assert len(before) == 201
+
+
+def test_a_failed_sync_among_many(root: CheckpointRoot) -> None:
+    """C121: one of 200 syncs fails: nothing is kept."""
+    path = save(root, NEW, "checkpoint-5", **{f"shard{n}": b"%d" % n for n in range(200)})
+    body = f"""
+from slurm_dispatch.store.keep import keep
+from slurm_dispatch.store.whole import Proof
+from slurm_dispatch.errors import StoreError
+try:
+    keep(root, {NEW!r}, {path!r}, proof=Proof.PROVED)
+except StoreError as error:
+    os._exit(74)
+"""
+    # Threads count their own calls; with 16 of them at least one comes to its fifth.
+    ended = run(script(root, body), "-e", "trace=fsync", "-e", "inject=fsync:error=EIO:when=5")
+    assert ended.status == 74, ended.stderr
+    assert os.listdir(os.path.join(root.execution(NEW), "kept")) == []
 
 
 def test_leftovers_of_a_killed_keeper_are_swept(root: CheckpointRoot) -> None:

@@ -9,6 +9,7 @@ import stat
 import subprocess
 import sys
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
 
@@ -19,6 +20,9 @@ from slurm_dispatch.store.probe import mount_of, probe
 from slurm_dispatch.store.root import CheckpointRoot, open_root
 from tests.kill import Ended, run
 from tests.store.scene import BIG, FIRST, NEW, OLD, SECOND, dispatch, environment, fresh, save, script
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
 
 LOOKS = "?lstat,?stat,newfstatat,?statx"
 CALLS = "openat,fsync,write,mkdirat,?mkdir,close"
@@ -356,13 +360,13 @@ def test_a_link_in_place_of_our_folders(root: CheckpointRoot, tmp_path: Path, na
     """Nothing is made or read through a link that somebody put there."""
     (tmp_path / "elsewhere").mkdir()
     (Path(root.path) / name).symlink_to(tmp_path / "elsewhere")
+    acts: dict[str, Callable[[], object]] = {
+        "pub": lambda: root.publish(SECOND, 5, save(root, NEW, "checkpoint-5"), attempt=NEW),
+        "exec": lambda: root.make_execution(NEW),
+        "own": lambda: root.claim("job", 0),
+    }
     with pytest.raises((StoreError, BadDataError)):
-        if name == "pub":
-            root.publish(SECOND, 5, save(root, NEW, "checkpoint-5"), attempt=NEW)
-        elif name == "exec":
-            root.make_execution(NEW)
-        else:
-            root.claim("job", 0)
+        acts[name]()
     assert list((tmp_path / "elsewhere").iterdir()) == []
 
 
