@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import time
 from typing import TYPE_CHECKING
 
@@ -35,15 +34,19 @@ def command(*, job: str, as_facts: bool, as_json: bool) -> int:
     """
     from slurm_dispatch.cli.status import json_of
     from slurm_dispatch.config.site import load_site
-    from slurm_dispatch.errors import DispatchError
+    from slurm_dispatch.errors import DispatchError, NothingThereError
     from slurm_dispatch.records.fold import fold
     from slurm_dispatch.state.folder import StateFolder
-    from slurm_dispatch.state.read import find_job, read_jobs
+    from slurm_dispatch.state.read import read_jobs
+    from slurm_dispatch.submit.job import find_job
 
     site = load_site()
     folder = StateFolder(site.state)
-    found = find_job(folder, job, None if os.geteuid() == 0 else os.geteuid())
-    facts = read_jobs(folder, [found], deadline_s=site.owner_timeout_s)[found.key]
+    key = find_job(job, folder, owner_timeout_s=site.owner_timeout_s)
+    found = [it for it in folder.jobs() if it.key == key]
+    facts = read_jobs(folder, found, deadline_s=site.owner_timeout_s).get(key)
+    if facts is None:
+        raise NothingThereError(f"job {key} has just been removed")
     if isinstance(facts, DispatchError):
         raise facts
     if as_json and as_facts:
@@ -52,9 +55,9 @@ def command(*, job: str, as_facts: bool, as_json: bool) -> int:
         click.echo(_facts(facts))
     elif as_json:
         state = fold(facts)
-        click.echo(json.dumps({**json_of(found.key, state), "submissions": _submissions(state)}, indent=2))
+        click.echo(json.dumps({**json_of(key, state), "submissions": _submissions(state)}, indent=2))
     else:
-        click.echo(_text(found.key, fold(facts), facts, time.time()))
+        click.echo(_text(key, fold(facts), facts, time.time()))
     return 0
 
 
@@ -148,8 +151,9 @@ def _submission_table(state: State) -> str:
         ends = {end.restart: end for end in submission.ends}
         last = submission.ends[-1].outcome.value if submission.ends else None
         head = [str(submission.number), dash(slurm)]
+        settled = None if submission.object is not None else submission.settled.value
         if not submission.executions:
-            rows.append([*head, "-", "-", "-", "-", dash(last or submission.settled.value)])
+            rows.append([*head, "-", "-", "-", "-", dash(last or settled)])
         for execution in submission.executions:
             end = ends.get(execution.epoch.restart)
             outcome = None if end is None else end.outcome.value

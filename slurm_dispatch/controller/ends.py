@@ -84,7 +84,7 @@ def look(state: State, view: View, details: Details) -> Look:
         return Look(Unknown(f"the object is on cluster {current.cluster}, and this tick asks {view.cluster}"))
     if submission.at > view.at:
         return Look(Unknown("submitted after the queue was asked"))
-    return _Observer(state.spec, submission, current.slurm_job_id, view, details).look()
+    return _Observer(state.spec, submission, current.slurm_job_id, view, details, state.request is not None).look()
 
 
 def in_time(submit_time: int | None, submission: Submission) -> bool:
@@ -94,13 +94,17 @@ def in_time(submit_time: int | None, submission: Submission) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class _Observer:
-    """The looks at one object, ``slurm_job_id``, of one submission."""
+    """The looks at one object, ``slurm_job_id``, of one submission.
+
+    :param asked: a person asked for the end, so that nobody needs to know who cancelled it.
+    """
 
     spec: Spec
     submission: Submission
     slurm_job_id: int
     view: View
     details: Details
+    asked: bool
 
     def look(self) -> Look:
         queued = self.view.of_id(self.slurm_job_id)
@@ -190,16 +194,27 @@ class _Observer:
             pending = bool(detail.states & WAITING)
             return Look(self.alive(detail.restart or 0, pending=pending))
         row: port.JobDetail | None = None
-        if not detail.states & OVER or "CANCELLED" in detail.states:
-            # Text shows COMPLETING alone, and only accounting knows who cancelled it.
-            rows = self.rows()
-            row = _row_of(rows, self.execution(detail)) or (rows[-1] if rows else None)
-            if row is not None and not row.states & OVER:
-                row = None
+        hidden = not detail.states & OVER  # text shows COMPLETING alone
+        if hidden or ("CANCELLED" in detail.states and not self.asked):
+            row, coming = self.explained(detail)
             age_s = self.view.at - (detail.end_time or self.view.at)
-            if row is None and self.details.has_accounting is not False and age_s < LOST_AFTER_S:
+            if row is None and (hidden or coming) and age_s < LOST_AFTER_S:
                 return Look(Unknown("accounting does not tell yet how it ended"), soon=True)
         return self.verdict(detail, row)
+
+    def explained(self, detail: port.JobDetail) -> tuple[port.JobDetail | None, bool]:
+        """The row of accounting that says how it ended and who cancelled it; if there is none, whether one may come.
+
+        None comes where the site has no accounting, and where the object was cancelled before it ran again
+        after a requeue: the row of the requeue is its last.
+        """
+        if self.details.has_accounting is False:
+            return None, False
+        rows = self.rows()
+        row = _row_of(rows, self.execution(detail)) or (rows[-1] if rows else None)
+        if row is not None and row.states & OVER and not (rows and "REQUEUED" in rows[-1].states):
+            return row, False
+        return None, not (rows and "REQUEUED" in rows[-1].states)
 
     def gone(self) -> Look:
         """slurmctld no longer has it: accounting decides, or an old end note that nothing explains."""

@@ -250,7 +250,8 @@ class Job:
             for submission in state.submissions
             if submission.settled is Settled.BURNT
         ]
-        self.report.refuse = [word for word in burnt if word not in there] if state.phase is not Phase.CLOSED else []
+        long_closed = state.closed is not None and self._view.at - state.closed.at > settle.KEEP_START_S
+        self.report.refuse = [] if long_closed else [word for word in burnt if word not in there]
 
     def _say(self, kind: str, body: Mapping[str, Any]) -> None:
         if kind == "end":

@@ -13,6 +13,7 @@ from dataclasses import asdict, fields
 from typing import TYPE_CHECKING, Any
 
 from slurm_dispatch.controller.job import Job, Means, Report
+from slurm_dispatch.controller.settle import KEEP_START_S
 from slurm_dispatch.controller.view import Details, View
 from slurm_dispatch.durable import read_regular
 from slurm_dispatch.errors import BadDataError, DispatchError, StoreError, one_line
@@ -39,7 +40,7 @@ def work(jobs_folder: str, uid: int, keys: Sequence[str], view: View, means: Mea
     jobs: list[Job] = []
     for key in keys:
         record = Record(os.path.join(jobs_folder, key))
-        if not view.notes_of(key) and not view.of_key(key) and is_closed(record):
+        if _quiet(view, key) and not view.of_key(key) and is_closed(record):
             reports.append(Report(key, closed=True))
             continue
         job = Job(record, view, details, means)
@@ -58,6 +59,15 @@ def work(jobs_folder: str, uid: int, keys: Sequence[str], view: View, means: Mea
                 job.work()
         reports.append(job.report)
     return json.dumps([asdict(report) for report in reports]).encode("ascii")
+
+
+def _quiet(view: View, key: str) -> bool:
+    """No note of a closed job waits to become a fact, and none is old enough to go."""
+    notes = view.notes_of(key)
+    starts = [note for note in notes if note.kind == "start"]
+    if any(note.kind not in {"start", "refuse"} for note in notes) or (notes and not starts):
+        return False
+    return all(view.at - note.at <= KEEP_START_S for note in starts)
 
 
 class _Trouble:

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import os
 import pwd
+import stat
 import time
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
@@ -17,9 +18,10 @@ from typing import TYPE_CHECKING
 from slurm_dispatch.controller import owner
 from slurm_dispatch.controller.children import Children, Ended
 from slurm_dispatch.controller.job import SOON_S, Means, Report
+from slurm_dispatch.controller.kick import URGENT
 from slurm_dispatch.controller.view import Folder, View, key_in, notes_by_key, pack_folder, unpack_folder
-from slurm_dispatch.errors import ConfigurationError, DispatchError, NotAllowedError
-from slurm_dispatch.model.identity import parse_word
+from slurm_dispatch.errors import BadDataError, ConfigurationError, DispatchError, NotAllowedError
+from slurm_dispatch.model.identity import check_key, parse_word
 from slurm_dispatch.slurm.port import SlurmPort, Unknown
 from slurm_dispatch.state.as_user import groups_of, in_child
 from slurm_dispatch.state.folder import JobFolder, StateFolder
@@ -110,7 +112,7 @@ class Controller:
         :returns: in how many seconds a job that is not clear yet should be looked at again, or ``None``.
         """
         at = time.time()
-        folder = self._read_folder()
+        folder = self._read_folder(full=full)
         if folder is None:
             return None
         by_key = notes_by_key(folder.notes)
@@ -122,7 +124,8 @@ class Controller:
                 jobs = self._with_strays(jobs, folder.jobs, view)
             self._start(jobs, view)
         self._collect(patience_s)
-        self._memory.notes &= {note.name for note in folder.notes}
+        if full:
+            self._memory.notes &= {note.name for note in folder.notes}
         self._write_folder(ended=full)
         return self._again()
 
@@ -147,11 +150,19 @@ class Controller:
 
     # The site's folder.
 
-    def _read_folder(self) -> Folder | None:
+    def _read_folder(self, *, full: bool) -> Folder | None:
+        state, memory, now = self._settings.state, self._memory, time.time()
+        also = memory.asked.keys() | {key for key, moment in memory.due.items() if moment <= now}
+
         def read() -> bytes:
-            state = StateFolder(self._settings.state, slurm_uid=os.geteuid())
-            notes = state.notes().read()
-            return pack_folder(Folder(tuple(state.jobs()), notes.notes, notes.bad, notes.more))
+            folder = StateFolder(state, slurm_uid=os.geteuid())
+            if full:
+                notes, jobs = folder.notes().read(), tuple(folder.jobs())
+            else:  # few jobs of many: neither a stat nor a read of the others
+                keys = also | {key_in(name) for name in folder.notes().names() if name.startswith(URGENT)}
+                notes = folder.notes().read(lambda name: key_in(name) in keys)
+                jobs = tuple(job for key in sorted(keys) if (job := job_folder(folder, key)) is not None)
+            return pack_folder(Folder(jobs, notes.notes, notes.bad, notes.more))
 
         answer = self._in_site("read", lambda: self.as_slurm_user(read, SITE_TIMEOUT_S))
         if answer is None:
@@ -339,6 +350,15 @@ class Controller:
                 self._memory.said.clear()
             self._memory.said[(about, line)] = now
             self._log(line)
+
+
+def job_folder(folder: StateFolder, key: str) -> JobFolder | None:
+    """The job of this key and its owner; ``None`` if ``key`` is none or there is no such folder."""
+    try:
+        found = os.lstat(os.path.join(folder.jobs_folder, check_key(key)))
+    except (BadDataError, FileNotFoundError):
+        return None
+    return JobFolder(key, found.st_uid) if stat.S_ISDIR(found.st_mode) else None
 
 
 def identity(uid: int) -> tuple[int, list[int]]:

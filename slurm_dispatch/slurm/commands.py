@@ -132,8 +132,6 @@ class SlurmCommands:
         finished = self._ask(argv)
         if finished.trouble:
             return Unknown(f"squeue: {finished.trouble}")
-        if self.cluster is not None and f"CLUSTER: {self.cluster}".encode() not in finished.stdout:
-            return Unknown(f"squeue: no answer of cluster {self.cluster}")
         return parse_queue(_text(finished.stdout), nonce)
 
     def detail(self, slurm_job_ids: Sequence[int]) -> dict[int, Present[JobDetail] | Absent | Unknown]:

@@ -7,6 +7,7 @@ closed. Nothing is refused here: sbatch does that, and in its own words.
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -15,7 +16,10 @@ from slurm_dispatch.slurm.options import Option, Parsed, parse, without_options
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterator, Mapping
 
-_SPACE = b" \t\n\v\f\r"
+# What isspace() of the C library takes; Python's own takes more.
+_SPACE = " \t\n\v\f\r"
+_SPACES = re.compile(f"[{_SPACE}]+")
+_SPECIAL = frozenset(f"\\\"'#{_SPACE}")
 # sbatch also reads the lines of two other batch systems; of those only what we must know of.
 _FOREIGN: dict[bytes, dict[str, str]] = {
     b"#PBS": {"-N": "job-name", "-o": "output", "-e": "error", "-J": "array", "-t": "array"},
@@ -41,7 +45,7 @@ class Line:
 def head(script: bytes) -> Iterator[tuple[int, bytes]]:
     """The lines, with their numbers from 1, that come before the first command."""
     for number, line in enumerate(script.split(b"\n"), 1):
-        bare = line.lstrip(_SPACE)
+        bare = line.lstrip(_SPACE.encode())
         if bare and not bare.startswith(b"#"):
             return
         yield number, line
@@ -59,15 +63,15 @@ def lines_of(script: bytes, *magics: bytes) -> list[Line]:
 
 
 def _split(number: int, rest: bytes) -> Line:
-    text = rest.decode("utf-8", "surrogateescape").lstrip()
-    first, *after = text.split(None, 1) or [""]
+    text = rest.decode("utf-8", "surrogateescape").lstrip(_SPACE)
+    first, *after = _SPACES.split(text, maxsplit=1)
     hetjob = first.lower() in {"hetjob", "packjob"}
     if hetjob:
         text = after[0] if after else ""
     words: list[str] = []
     at = 0
     while True:
-        while at < len(text) and text[at].isspace():
+        while at < len(text) and text[at] in _SPACE:
             at += 1
         word, at, closed = _word(text, at)
         if not closed:
@@ -82,7 +86,7 @@ def _word(text: str, at: int) -> tuple[str | None, int, bool]:
     word: list[str] = []
     quote = ""
     escaped = started = False
-    while at < len(text) and (quote or not text[at].isspace()):
+    while at < len(text) and (quote or text[at] not in _SPACE):
         char = text[at]
         if escaped:
             escaped = False
@@ -154,4 +158,6 @@ def without(script: bytes, names: Collection[str]) -> bytes:
 
 def _quoted(word: str) -> str:
     """A word so that sbatch reads it as it is."""
-    return "".join(f"\\{char}" if char in "\\\"'# \t\v\f\r" else char for char in word)
+    if not any(char in _SPECIAL for char in word):
+        return word
+    return '"' + word.replace("\\", "\\\\").replace('"', '\\"') + '"'

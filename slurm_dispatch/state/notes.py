@@ -20,7 +20,7 @@ from slurm_dispatch.records import forms as f
 from slurm_dispatch.state.trouble import state_trouble
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Callable, Iterable, Mapping
 
 NOTES_MAX = 50_000
 """Notes read at once; the rest wait for the next tick."""
@@ -160,21 +160,31 @@ class NotesFolder:
     def __init__(self, path: str) -> None:
         self.path = path
 
-    def read(self) -> NotesRead:
+    def read(self, wanted: Callable[[str], bool] | None = None) -> NotesRead:
         """All notes, by name, up to :data:`NOTES_MAX` and :data:`NOTES_SIZE_MAX`.
 
+        :param wanted: says of a name whether its note is to be read; the others are as if they were not there.
         :raises ServiceAwayError: the folder does not answer.
         """
-        return self.unpack(self.read_packed())
+        return self.unpack(self.read_packed(wanted))
 
-    def read_packed(self) -> bytes:
+    def names(self) -> list[str]:
+        """The names of all notes, none of them opened."""
+        with state_trouble("listing notes", self.path):
+            return sorted(name for name in os.listdir(self.path) if not name.startswith(TEMPORARY_PREFIX))
+
+    def read_packed(self, wanted: Callable[[str], bool] | None = None) -> bytes:
         """What :meth:`read` reads, as bytes for :meth:`unpack`: so that a child can read it as the Slurm user."""
         read: list[tuple[str, str | None, str]] = []
         size = 0
         with state_trouble("reading notes", self.path):
             descriptor = open_folder(self.path, follow=False)
             try:
-                names = sorted(name for name in os.listdir(descriptor) if not name.startswith(TEMPORARY_PREFIX))
+                names = sorted(
+                    name
+                    for name in os.listdir(descriptor)
+                    if not name.startswith(TEMPORARY_PREFIX) and (wanted is None or wanted(name))
+                )
                 for name in names[:NOTES_MAX]:
                     if size > NOTES_SIZE_MAX:
                         break

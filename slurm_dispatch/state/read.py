@@ -1,4 +1,4 @@
-"""Reading several jobs at once, each with its owner's rights; and finding the one that a person means."""
+"""Reading several jobs at once, each with its owner's rights."""
 
 from __future__ import annotations
 
@@ -8,9 +8,7 @@ import pwd
 from typing import TYPE_CHECKING
 
 from slurm_dispatch import errors
-from slurm_dispatch.errors import DispatchError, NotAllowedError, NothingThereError, UsageError, show
-from slurm_dispatch.records.fold import fold
-from slurm_dispatch.records.state import Phase, State
+from slurm_dispatch.errors import DispatchError, NotAllowedError
 from slurm_dispatch.state.as_user import OWNER_TIMEOUT_S, groups_of, in_child
 
 if TYPE_CHECKING:
@@ -48,47 +46,6 @@ def read_jobs(folder: StateFolder, jobs: Sequence[JobFolder], *, deadline_s: flo
 def own_jobs(folder: StateFolder, uid: int | None) -> list[JobFolder]:
     """The jobs of ``uid``; all there are for ``None``."""
     return [job for job in folder.jobs() if uid is None or job.uid == uid]
-
-
-def find_job(folder: StateFolder, text: str, uid: int | None) -> JobFolder:
-    """The job that ``text`` names: its key, a Slurm job id that it ever had, or its name.
-
-    Of several with one name the only open one is meant, if there is one.
-
-    :param uid: whose jobs to look at; ``None``: all (root).
-    :raises NothingThereError: no such job among those that can be read.
-    :raises UsageError: more than one; their keys are named.
-    """
-    jobs = own_jobs(folder, uid)
-    for job in jobs:
-        if job.key == text:
-            return job
-    states: dict[str, State] = {}
-    for key, facts in read_jobs(folder, jobs).items():
-        try:
-            if not isinstance(facts, DispatchError):
-                states[key] = fold(facts)
-        except DispatchError:
-            continue  # broken: `status` says so; it cannot be named by what is in it
-    number = int(text) if text.isascii() and text.isdigit() and len(text) <= 10 else None
-    matches = [key for key, state in states.items() if number is not None and number in slurm_ids(state)]
-    matches = matches or [key for key, state in states.items() if state.spec.name == text]
-    if len(matches) > 1:
-        alive = [key for key in matches if states[key].phase is not Phase.CLOSED]
-        matches = alive if len(alive) == 1 else matches
-    if not matches:
-        raise NothingThereError(f"there is no job {show(text)}", hint="dispatch status --all lists the jobs")
-    if len(matches) > 1:
-        raise UsageError(
-            f"{show(text)} names {len(matches)} jobs: {', '.join(sorted(matches)[:10])}", hint="use the key"
-        )
-    return next(job for job in jobs if job.key == matches[0])
-
-
-def slurm_ids(state: State) -> set[int]:
-    """Every Slurm job id that the job ever had, strays too."""
-    own = {submission.object.slurm_job_id for submission in state.submissions if submission.object is not None}
-    return own | {slurm_job_id for _, slurm_job_id in state.strays}
 
 
 def _as_owner(folder: StateFolder, uid: int, keys: Sequence[str], deadline_s: float) -> bytes:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from slurm_dispatch.errors import DispatchError, OutcomeUnknownError, ServiceAwayError, TransientError
 from slurm_dispatch.slurm.options import of_version
-from slurm_dispatch.slurm.port import Accepted, Ambiguous, Rejected, SbatchCall, Unknown
+from slurm_dispatch.slurm.port import Accepted, Ambiguous, Present, Rejected, SbatchCall, Unknown
 from slurm_dispatch.slurm.resubmit import comment_with
 from slurm_dispatch.slurm.run import Setting, find, run
 from slurm_dispatch.state.folder import StateFolder
@@ -75,11 +75,15 @@ def submit_first(
     :raises OutcomeUnknownError: nobody knows whether Slurm has the job; the tick will settle it.
     """
     by = f"user:{request.spec.user}@{socket.gethostname()}"
+    try:
+        folder = StateFolder(site.state)
+    except (ServiceAwayError, TransientError) as error:
+        raise _unprotected(error) from error
     spec, message_timeout_s = _asked(request.spec, site, port)
     generation = prepare_root(spec.root, adopt=request.settings.adopt_root)
     spec = replace(spec, generation=generation)
     word = spec.word(1)
-    record, call = _record(request, spec, environment, site, by)
+    record, call = _record(request, spec, environment, folder, by=by, deadline_s=site.submit_timeout_s)
 
     def accepted(answer: Accepted) -> None:
         say(f"job {spec.job}, Slurm job {answer.slurm_job_id}, checkpoint root {spec.root}")
@@ -107,7 +111,7 @@ def submit_first(
     except (ServiceAwayError, TransientError) as error:
         raise _unprotected(error) from error
     if isinstance(answer, Accepted):
-        return answer.status
+        return _waited(answer, port, say) if request.waits and answer.status == 0 else answer.status
     if isinstance(answer, Rejected):
         reason = f"sbatch refused it: {answer.message}"[:2000]
         record.append(4, "closed", by, {"why": "rejected", "reason": reason})
@@ -147,13 +151,18 @@ def _asked(spec: Spec, site: Site, port: SlurmPort) -> tuple[Spec, float | None]
 
 
 def _record(
-    request: Request, spec: Spec, environment: Mapping[str, str], site: Site, by: str
+    request: Request,
+    spec: Spec,
+    environment: Mapping[str, str],
+    folder: StateFolder,
+    *,
+    by: str,
+    deadline_s: float,
 ) -> tuple[Record, SbatchCall]:
     """Make the record on disk, and the call that goes with it."""
+    path = folder.record(spec.job).folder
+    own = for_job(environment, root=spec.root, record=path, start_from=spec.start_from)
     try:
-        folder = StateFolder(site.state)
-        path = folder.record(spec.job).folder
-        own = for_job(environment, root=spec.root, record=path, start_from=spec.start_from)
         record = folder.create_job(spec, request.script.content, as_recorded(own), by=by)
     except (ServiceAwayError, TransientError) as error:
         raise _unprotected(error) from error
@@ -163,7 +172,7 @@ def _record(
     call = SbatchCall(
         argv=argv,
         environment=own,
-        deadline_s=site.submit_timeout_s,
+        deadline_s=deadline_s,
         script=request.script.content if ours else b"",
         script_at=len(argv) - len(request.line.arguments) if ours and not from_stdin else None,
         parsable=request.parsable,
@@ -171,6 +180,15 @@ def _record(
         relay=True,
     )
     return record, call
+
+
+def _waited(answer: Accepted, port: SlurmPort, say: Callable[[str], None]) -> int:
+    """sbatch --wait ends with 0 for a job that was cancelled before it started (seen on 24.11): that is not success."""
+    found = port.detail([answer.slurm_job_id])[answer.slurm_job_id]
+    if isinstance(found, Present) and "CANCELLED" in found.value.states:
+        say(f"Slurm job {answer.slurm_job_id} was cancelled, and sbatch --wait ended with 0: this ends with 1")
+        return 1
+    return 0
 
 
 def _unprotected(error: DispatchError) -> ServiceAwayError:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import secrets
 import signal
 import subprocess
 import sys
@@ -34,7 +35,7 @@ class Running:
 
     def __init__(self, site: Site, interval_s: float) -> None:
         argv = [sys.executable, "-m", "tests.controller.one_loop", str(site.folder), str(interval_s)]
-        self.log = site.folder / "log"
+        self.log = site.folder / f"log-{secrets.token_hex(4)}"
         with open(self.log, "wb") as stream:
             self.process = subprocess.Popen(argv, cwd=TOP, stdout=stream, stderr=subprocess.STDOUT)
 

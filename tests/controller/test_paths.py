@@ -385,6 +385,21 @@ def test_a_person_asks_for_the_end(rig: Rig) -> None:
     assert len(rig.slurm.ids()) == 1
 
 
+def test_a_cancel_right_after_a_requeue_has_no_row_to_wait_for(rig: Rig) -> None:
+    """Seen on 24.11: the row of the requeue stays the last, and nothing ever tells who cancelled it."""
+    key = rig.job("cancelled:resubmit,budget=5")
+    rig.start(key)
+    rig.tick()
+    number = rig.object(key)
+    rig.slurm.requeue(number)
+    rig.tick()
+    rig.slurm.end(number, "CANCELLED")
+    rig.slurm.set(number, accounting_live=False)
+    rig.settle()
+    assert rig.last(key, "closed").body["why"] == "cancelled"
+    assert len(rig.slurm.ids()) == 1
+
+
 def test_a_start_note_stays_for_a_week_after_the_end(rig: Rig) -> None:
     key = rig.job()
     rig.start(key)

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from slurm_dispatch.model.identity import attempt_of
 from slurm_dispatch.records.facts import Fact, parse_fact, render
 from slurm_dispatch.records.fold import fold
 from slurm_dispatch.records.spec import Spec
-from slurm_dispatch.records.state import State
+
+if TYPE_CHECKING:
+    from slurm_dispatch.records.state import State
 
 KEY = "k3v9d0q2xw7a"
 CLUSTER = "alpha"
@@ -99,7 +101,9 @@ class Life:
             "progress", attempt=body["attempt"], epoch=body["epoch"], step=step, resumed_from=resumed_from
         )
 
-    def end(self, number: int, outcome: str, *, final: bool = True, restart: int | None = 0) -> Life:
+    def end(
+        self, number: int, outcome: str, *, final: bool = True, restart: int | None = 0, by_uid: int | None = None
+    ) -> Life:
         """The object or its execution ended."""
         return self.add(
             "end",
@@ -108,7 +112,7 @@ class Life:
             restart=restart,
             start_time=None,
             outcome=outcome,
-            evidence={"state": outcome.upper()},
+            evidence={"state": outcome.upper(), "by_uid": by_uid},
             final=final,
         )
 

@@ -37,9 +37,7 @@ def ask(life: Life, observation: Observation = BLIND, policy: Policy = POLICY, l
 
 def ended(number: int, outcome: str, **more: Any) -> Observation:
     values = {"restart": 0, **more}
-    return Observation(
-        "ctl", object=ObjectEnded(number, 100 + number, Outcome(outcome), {"state": "X"}, **values)
-    )
+    return Observation("ctl", object=ObjectEnded(number, 100 + number, Outcome(outcome), {"state": "X"}, **values))
 
 
 def alive(number: int, **more: Any) -> Observation:
@@ -60,7 +58,7 @@ def nothing(actions: list[Action]) -> Nothing:
 
 
 LIVES = {
-    Phase.NEW: lambda: Life(),
+    Phase.NEW: Life,
     Phase.SUBMITTING: lambda: Life().intent(1).add("watched", submission=1, host="ctl", first_seen=0),
     Phase.QUEUED: lambda: Life().intent(1).submitted(1),
     Phase.RUNNING: lambda: Life().run(1),
@@ -222,9 +220,17 @@ def test_what_no_rule_brings_back_closes_with_its_own_word(outcome: str) -> None
 
 
 def test_an_operators_cancel_counts_as_any_end_that_a_rule_names() -> None:
-    life = Life(make_spec(rules=("cancelled:resubmit,budget=3",))).run(1).end(1, "cancelled")
+    life = Life(make_spec(rules=("cancelled:resubmit,budget=3",))).run(1).end(1, "cancelled", by_uid=0)
     body = fact(ask(life), "decision")
     assert (body["action"], body["budget"], body["rule"]) == ("resubmit", 3, "cancelled:resubmit,budget=3")
+
+
+@pytest.mark.parametrize(("by_uid", "says"), [(UID, "its owner cancelled it"), (None, "nothing tells who")])
+def test_a_cancel_by_the_owner_is_final_whatever_the_rule_says(by_uid: int | None, says: str) -> None:
+    life = Life(make_spec(rules=("cancelled:resubmit",))).run(1).end(1, "cancelled", by_uid=by_uid)
+    body = fact(ask(life), "decision")
+    assert (body["action"], body["close"], body["submission"]) == ("stop", "cancelled", None)
+    assert says in body["reason"]
 
 
 def test_the_users_rules_come_before_the_sites() -> None:

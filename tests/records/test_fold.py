@@ -167,7 +167,7 @@ BODIES: dict[Event, tuple[str, dict[str, Any]]] = {
     Event.CLOSED: ("closed", {"why": "", "reason": ""}),
 }
 AT = {
-    Phase.NEW: lambda: Life(),
+    Phase.NEW: Life,
     Phase.SUBMITTING: lambda: Life().intent(1),
     Phase.QUEUED: lambda: Life().intent(1).submitted(1),
     Phase.RUNNING: lambda: Life().run(1),

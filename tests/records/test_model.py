@@ -125,9 +125,7 @@ class World:
             lookups = Lookups(
                 number, answer("notes", has=started), answer("queue", has=True), answer("accounting", has=True)
             )
-        return Observation(
-            host, self._starts(hidden), self._object(state, hidden), lookups=lookups, seen=seen
-        )
+        return Observation(host, self._starts(hidden), self._object(state, hidden), lookups=lookups, seen=seen)
 
     def _starts(self, hidden: frozenset[str]) -> Any:
         if "notes" in hidden:

@@ -104,7 +104,9 @@ def test_the_child_is_alone(tmp_path: Path) -> None:
     def work() -> bytes:
         umask = os.umask(0)
         descriptors = sorted(int(name) for name in os.listdir("/proc/self/fd"))
-        return json.dumps([umask, os.getcwd(), os.getsid(0) == os.getpid(), descriptors[:4], len(descriptors)]).encode()
+        return json.dumps(
+            [umask, os.getcwd(), os.getsid(0) == os.getpid(), descriptors[:4], len(descriptors)]
+        ).encode()
 
     try:
         umask, folder, leads, descriptors, count = json.loads(child(work))
@@ -151,7 +153,7 @@ def test_a_child_that_dies_is_an_error(end: Callable[[], None]) -> None:
         end()
         return b"never"
 
-    with pytest.raises(ServiceAwayError, match="without an answer|died of signal 15"):
+    with pytest.raises(ServiceAwayError, match=r"without an answer|died of signal 15"):
         child(work)
 
 
@@ -180,7 +182,7 @@ def test_an_error_of_a_class_that_is_none_of_ours_is_a_plain_one() -> None:
         os.write(3, b"E" + len(text).to_bytes(8, "big") + text)
         os._exit(0)
 
-    with pytest.raises(DispatchError, match="^m$") as caught:
+    with pytest.raises(DispatchError, match=r"^m$") as caught:
         child(work)
     assert type(caught.value) is DispatchError
 

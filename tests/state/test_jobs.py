@@ -7,7 +7,7 @@ import os
 import subprocess
 import sys
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
@@ -17,9 +17,11 @@ from slurm_dispatch.records.fold import fold
 from slurm_dispatch.records.forms import JSON_SIZE_MAX
 from slurm_dispatch.state import jobs
 from slurm_dispatch.state.folder import StateFolder, make_state
-from slurm_dispatch.state.jobs import Record
 from tests.kill import Point, Run, kill_at_every_call
 from tests.records.life import KEY, make_spec
+
+if TYPE_CHECKING:
+    from slurm_dispatch.state.jobs import Record
 
 TOP = Path(__file__).resolve().parents[2]
 BY = "user:ada@login"

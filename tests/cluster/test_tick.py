@@ -1,0 +1,293 @@
+"""The controller on the real cluster: each end is resubmitted exactly once, and what is final stays final."""
+
+from __future__ import annotations
+
+import json
+import re
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from docker.rig import PATIENCE_S, STATE, ClusterError
+
+if TYPE_CHECKING:
+    from docker.rig import Cluster
+
+ONE_NODE = ("--nodes=1", "--exclusive", "--partition=low")
+LONG_S = 2 * PATIENCE_S
+FOREVER = "#!/bin/sh\nexec sleep 100000\n"
+
+
+class Jobs:
+    """Jobs of ada, and what their records say."""
+
+    def __init__(self, cluster: Cluster) -> None:
+        self.cluster = cluster
+        self._count = 0
+
+    def submit(self, script: str, *options: str, rules: tuple[str, ...] = ()) -> str:
+        """Submit with ``dispatch sbatch``; the job's key."""
+        self._count += 1
+        folder = f"/scratch/ada/tick-{self._count}"
+        path = f"{folder}/job.sh"
+        self.cluster.write(path, script, user="ada", mode="755")
+        own = [word for rule in rules for word in ("--on", rule)]
+        argv = [
+            "dispatch",
+            "sbatch",
+            "--checkpoint",
+            f"{folder}/root",
+            *own,
+            "--output",
+            f"{folder}/out",
+            *options,
+            path,
+        ]
+        said = self.cluster.run("login", argv, user="ada", cwd=folder).stderr
+        found = re.search(r"\bjob ([a-z0-9]{12})\b", said)
+        assert found, said
+        return found[1]
+
+    def facts(self, key: str) -> list[dict[str, Any]]:
+        """The facts, in order."""
+        text = self.cluster.sh("ctl", f"cd {STATE}/jobs/{key}/facts && cat $(ls | sort)")
+        return [json.loads(line) for line in text.splitlines()]
+
+    def kinds(self, key: str) -> list[str]:
+        """Their kinds."""
+        return [fact["kind"] for fact in self.facts(key)]
+
+    def last(self, key: str, kind: str) -> dict[str, Any] | None:
+        """The last fact of a kind."""
+        found = [fact for fact in self.facts(key) if fact["kind"] == kind]
+        return found[-1] if found else None
+
+    def wait(self, key: str, kind: str, count: int = 1) -> dict[str, Any]:
+        """Wait until there are ``count`` facts of this kind; the last of them."""
+
+        def there() -> dict[str, Any] | None:
+            return self.last(key, kind) if self.kinds(key).count(kind) >= count else None
+
+        return self.cluster.wait_until(there, LONG_S, f"{count} facts {kind} of job {key}")
+
+    def running(self, key: str, submission: int = 1) -> int:
+        """Wait until this submission runs, and its start is recorded; the Slurm job id."""
+        fact = self.wait(key, "submitted", submission)
+        self.cluster.wait_job(fact["slurm_job_id"], ["RUNNING"])
+        self.wait(key, "started", submission)
+        return int(fact["slurm_job_id"])
+
+    def objects(self, key: str) -> list[int]:
+        """Every Slurm job that ever carried the job's key, by accounting and queue."""
+        rows = self.cluster.sh(
+            "ctl", "sacct -a -X -n -P -S now-1day -o jobid,comment%200; squeue -h -a -t all -o '%i|%k'"
+        )
+        return sorted({int(row.split("|")[0]) for row in rows.splitlines() if f"dispatch:{key}:" in row})
+
+    def settled(self, key: str, submissions: int) -> None:
+        """Two more full ticks change nothing: so many submissions, each with an object of its own."""
+        for _ in range(2):
+            self.cluster.run("ctl", ["dispatch", "tick"], timeout_s=LONG_S)
+        kinds = self.kinds(key)
+        assert (kinds.count("intent"), kinds.count("submitted")) == (submissions, submissions), kinds
+        assert len(self.objects(key)) == submissions
+
+
+@pytest.fixture(scope="module")
+def jobs(cluster: Cluster) -> Jobs:
+    return Jobs(cluster)
+
+
+@pytest.fixture(autouse=True)
+def clean(cluster: Cluster) -> Any:
+    """Each test leaves no job behind: a node each is all that there is."""
+    yield
+    cluster.service_on()
+    cluster.run("ctl", ["sh", "-c", "dispatch status >/dev/null; scancel -u ada; scancel -u ben"], check=False)
+
+
+def test_the_stand_in_of_the_unit_tests_is_like_this_slurm(cluster: Cluster) -> None:
+    argv = ["python3", "-B", "-m", "tests.controller.conformance"]
+    done = cluster.run("login", argv, user="ada", cwd="/src", timeout_s=LONG_S)
+    assert done.stdout == "conforms\n"
+
+
+def test_a_preempted_job_is_resubmitted_once(cluster: Cluster, jobs: Jobs) -> None:
+    key = jobs.submit(FOREVER, *ONE_NODE)
+    first = jobs.running(key)
+    job = cluster.job(first)
+    assert job is not None
+    high = cluster.submit(
+        "ben", FOREVER, ["--partition=high", "--exclusive", f"--nodelist={job.nodes[0]}"], cwd="/tmp"
+    )
+    second = jobs.running(key, 2)
+    end = jobs.last(key, "end")
+    assert end is not None
+    assert (end["outcome"], end["slurm_job_id"], end["final"]) == ("preempted", first, True)
+    assert second != first
+    cluster.run("ctl", ["scancel", str(high)])
+    jobs.settled(key, 2)
+    started = [fact for fact in jobs.facts(key) if fact["kind"] == "started"]
+    assert int(started[0]["epoch"]) < int(started[1]["epoch"])
+    cluster.run("login", ["dispatch", "cancel", key], user="ada", timeout_s=LONG_S)
+
+
+def test_an_operators_cancel_is_what_the_rule_says_and_the_owners_is_final(cluster: Cluster, jobs: Jobs) -> None:
+    key = jobs.submit(FOREVER, *ONE_NODE, rules=("cancelled:resubmit,budget=3",))
+    cluster.run("ctl", ["scancel", str(jobs.running(key))])
+    second = jobs.running(key, 2)
+    cluster.run("login", ["scancel", str(second)], user="ada")
+    closed = jobs.wait(key, "closed")
+    assert closed["why"] == "cancelled"
+    jobs.settled(key, 2)
+
+
+def test_a_node_that_is_set_down_is_left_behind(cluster: Cluster, jobs: Jobs) -> None:
+    key = jobs.submit(FOREVER, *ONE_NODE)
+    job = cluster.job(jobs.running(key))
+    assert job is not None
+    cluster.run("ctl", ["scontrol", "update", f"node={job.nodes[0]}", "state=down", "reason=test"])
+    try:
+        jobs.running(key, 2)
+        end = jobs.last(key, "end")
+        assert end is not None
+        assert end["outcome"] == "node_fail"
+        jobs.settled(key, 2)
+    finally:
+        cluster.run("ctl", ["scontrol", "update", f"node={job.nodes[0]}", "state=resume"])
+    cluster.run("login", ["dispatch", "cancel", key], user="ada", timeout_s=LONG_S)
+
+
+def test_a_command_that_saved_and_wants_to_go_on_goes_on_until_it_is_done(jobs: Jobs) -> None:
+    script = "#!/bin/sh\necho x >>count\ntest $(wc -l <count) -ge 3 || exit 85\n"
+    key = jobs.submit(script, "--nodes=1")
+    assert jobs.wait(key, "closed")["why"] == "completed"
+    outcomes = [fact["outcome"] for fact in jobs.facts(key) if fact["kind"] == "end"]
+    assert outcomes == ["unfinished", "unfinished", "completed"]
+    jobs.settled(key, 3)
+
+
+def test_failures_use_up_their_budget(jobs: Jobs) -> None:
+    key = jobs.submit("#!/bin/sh\nexit 3\n", "--nodes=1", rules=("failed:resubmit,budget=1",))
+    assert jobs.wait(key, "closed")["why"] == "budget"
+    outcomes = [fact["outcome"] for fact in jobs.facts(key) if fact["kind"] == "end"]
+    assert outcomes == ["failed", "failed"]
+    jobs.settled(key, 2)
+
+
+def test_a_requeue_by_the_user_is_slurms_own_and_the_rules_wait(cluster: Cluster, jobs: Jobs) -> None:
+    key = jobs.submit(FOREVER, *ONE_NODE, "--requeue")
+    first = jobs.running(key)
+    cluster.run("login", ["scontrol", "requeue", str(first)], user="ada")
+    end = jobs.wait(key, "end")
+    assert (end["final"], end["restart"]) == (False, 0)
+    jobs.settled(key, 1)
+    cluster.run("login", ["dispatch", "cancel", key], user="ada", timeout_s=LONG_S)
+    assert jobs.last(key, "closed") is not None
+
+
+def test_many_ticks_at_once_on_two_hosts_submit_once(cluster: Cluster, jobs: Jobs) -> None:
+    """The service, cron, and by hand on two hosts: they meet at one fact."""
+    keys = [jobs.submit(FOREVER, "--nodes=1", rules=("cancelled:resubmit,budget=3",)) for _ in range(3)]
+    cluster.service_off()
+    ids = [jobs.wait(key, "submitted")["slurm_job_id"] for key in keys]
+    for number in ids:
+        cluster.wait_job(number, ["RUNNING"])
+    cluster.run("ctl", ["scancel", *map(str, ids)])
+    for number in ids:
+        cluster.wait_job(number, ["CANCELLED"])
+    four = "for n in 1 2 3 4; do dispatch tick & done; wait"
+    cluster.service_on()
+    for host in ("ctl", "login", "ctl"):
+        cluster.sh(host, four, timeout_s=LONG_S)
+    for key in keys:
+        jobs.running(key, 2)
+        jobs.settled(key, 2)
+        assert jobs.kinds(key).count("decision") == 1
+        cluster.run("login", ["dispatch", "cancel", key], user="ada", timeout_s=LONG_S)
+
+
+def test_slurmctld_away_for_two_ticks_changes_nothing(cluster: Cluster, jobs: Jobs) -> None:
+    """C174, C077."""
+    key = jobs.submit(FOREVER, *ONE_NODE, rules=("cancelled:resubmit,budget=3",))
+    first = jobs.running(key)
+    cluster.service_off()
+    cluster.run("ctl", ["scancel", str(first)])
+    cluster.wait_job(first, ["CANCELLED"])
+    cluster.run("ctl", ["pkill", "-KILL", "-x", "slurmctld|slurmscriptd"])
+    try:
+        before = jobs.kinds(key)
+        for _ in range(2):
+            done = cluster.run("ctl", ["dispatch", "tick"], timeout_s=LONG_S)
+            assert "Slurm does not tell its queue" in done.stderr
+        assert jobs.kinds(key) == before
+    finally:
+        cluster.run("ctl", ["sh", "/src/docker/controller", "start"], timeout_s=LONG_S)
+    cluster.run("ctl", ["dispatch", "tick"], timeout_s=LONG_S)
+    cluster.service_on()
+    jobs.running(key, 2)
+    jobs.settled(key, 2)
+    cluster.run("login", ["dispatch", "cancel", key], user="ada", timeout_s=LONG_S)
+
+
+def test_a_crash_of_slurmctld_loses_nothing(cluster: Cluster, jobs: Jobs) -> None:
+    key = jobs.submit(FOREVER, *ONE_NODE, rules=("cancelled:resubmit,budget=3",))
+    first = jobs.running(key)
+    cluster.crash_controller(saved=True)
+    cluster.wait_job(first, ["RUNNING"])
+    jobs.settled(key, 1)
+    cluster.run("ctl", ["scancel", str(first)])
+    jobs.running(key, 2)
+    cluster.crash_controller(saved=True)
+    jobs.settled(key, 2)
+    cluster.run("login", ["dispatch", "cancel", key], user="ada", timeout_s=LONG_S)
+
+
+def test_a_person_cancels(cluster: Cluster, jobs: Jobs) -> None:
+    key = jobs.submit(FOREVER, *ONE_NODE)
+    first = jobs.running(key)
+    done = cluster.run(
+        "login", ["dispatch", "cancel", str(first), "--reason", "wrong data"], user="ada", timeout_s=LONG_S
+    )
+    assert "is closed: cancelled (wrong data)" in done.stdout
+    cluster.wait_job(first, ["CANCELLED"])
+    other = cluster.run("login", ["dispatch", "cancel", key], user="ben", check=False)
+    assert other.status != 0
+    jobs.settled(key, 1)
+
+
+def test_an_answer_of_sbatch_that_was_lost_is_settled(cluster: Cluster, jobs: Jobs) -> None:
+    """C001: sbatch says that the socket timed out, and Slurm has the job. Never two, and never none."""
+    stub = '#!/bin/sh\n/usr/bin/sbatch "$@" >/dev/null\n'
+    stub += "echo 'sbatch: error: Socket timed out on send/recv operation' >&2\nexit 1\n"
+    cluster.write("/opt/lossy/sbatch", stub, host="ctl", mode="755")
+    site = f'state = "{STATE}"\nslurm_bin = "/opt/lossy"\nsubmit_timeout_s = 10\nmessage_timeout_s = 1\n'
+    cluster.write("/etc/slurm-dispatch/lossy.toml", site, host="ctl")
+    tick = {"DISPATCH_CONFIG": "/etc/slurm-dispatch/lossy.toml"}
+    key = jobs.submit(FOREVER, *ONE_NODE, rules=("cancelled:resubmit,budget=3",))
+    first = jobs.running(key)
+    cluster.service_off()
+    cluster.run("ctl", ["scancel", str(first)])
+    cluster.wait_job(first, ["CANCELLED"])
+
+    def settled() -> bool:
+        cluster.run("ctl", ["dispatch", "tick"], env=tick, timeout_s=LONG_S)
+        return jobs.kinds(key).count("submitted") == 2
+
+    cluster.wait_until(settled, LONG_S, "the submission to be settled", every_s=1.0)
+    fact = jobs.last(key, "submitted")
+    assert fact is not None
+    assert fact["how"] in {"note", "queue"}
+    kinds = jobs.kinds(key)
+    assert "watched" in kinds
+    assert "burnt" not in kinds
+    cluster.service_on()
+    jobs.settled(key, 2)
+    cluster.run("login", ["dispatch", "cancel", key], user="ada", timeout_s=LONG_S)
+
+
+def test_nobody_but_root_ticks(cluster: Cluster) -> None:
+    done = cluster.run("login", ["dispatch", "tick"], user="ada", check=False)
+    assert done.status == 77
+    with pytest.raises(ClusterError):
+        cluster.run("login", ["cat", f"{STATE}/notes"], user="ada")

@@ -1,0 +1,164 @@
+"""What the controller's tests rely on, said once and held against the stand-in and against the real Slurm.
+
+In a cluster: ``python3 -m tests.controller.conformance`` as a user, on a host with Slurm's commands.
+"""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import time
+from typing import TYPE_CHECKING, Protocol
+
+from slurm_dispatch.model.identity import Word, new_key
+from slurm_dispatch.slurm.commands import SlurmCommands, commands_environment
+from slurm_dispatch.slurm.port import Absent, Accepted, JobDetail, Present, Queue, QueueJob, SbatchCall, SlurmPort
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+PATIENCE_S = 120.0
+NO_SUCH_ID = 67_000_001
+
+
+class World(Protocol):
+    """What only the cluster itself or its people can do."""
+
+    def run(self, slurm_job_id: int) -> None:
+        """See to it that the object runs."""
+        ...
+
+    def requeue(self, slurm_job_id: int) -> None:
+        """What a user does with ``scontrol requeue``."""
+        ...
+
+
+class Real:
+    """The cluster that this process is in."""
+
+    def __init__(self, port: SlurmPort) -> None:
+        self._port = port
+
+    def run(self, slurm_job_id: int) -> None:
+        """Wait for the scheduler and the node."""
+        until("it to run", lambda: _queue(self._port, slurm_job_id).state == "RUNNING")
+
+    def requeue(self, slurm_job_id: int) -> None:
+        """By its owner."""
+        subprocess.run(["scontrol", "requeue", str(slurm_job_id)], check=True, timeout=60)
+
+
+def until(what: str, true: Callable[[], bool]) -> None:
+    """Wait for ``true``; fails with ``what``."""
+    deadline = time.monotonic() + PATIENCE_S
+    while not true():
+        if time.monotonic() > deadline:
+            raise AssertionError(f"waited for {what} in vain")
+        time.sleep(0.1)
+
+
+def check(port: SlurmPort, world: World) -> None:
+    """Every statement, in the order of two objects' lives. Leaves nothing running."""
+    before = time.time()
+    word, number = _submit(port)
+    try:
+        _queued(port, number, word, before)
+        world.run(number)
+        _running(port, number)
+    finally:
+        assert port.cancel(number, None).done
+    _cancelled(port, number, word)
+    _, number = _submit(port)
+    try:
+        world.run(number)
+        world.requeue(number)
+        _requeued(port, number)
+    finally:
+        assert port.cancel(number, None).done
+    until("a requeued one to be cancelled", lambda: "CANCELLED" in _detail(port, number).states)
+
+
+def _submit(port: SlurmPort) -> tuple[Word, int]:
+    word = Word(new_key(), 0, 1)
+    call = SbatchCall(
+        argv=("--requeue", f"--comment=mine {word}", "--job-name=conformance", "--output=/dev/null"),
+        environment=dict(commands_environment()),
+        deadline_s=60.0,
+        script=b"#!/bin/sh\nexec sleep 300\n",
+        workdir="/tmp",
+    )
+    answer = port.submit(call)
+    assert isinstance(answer, Accepted), answer
+    return word, answer.slurm_job_id
+
+
+def _queued(port: SlurmPort, number: int, word: Word, before: float) -> None:
+    queued = _queue(port, number)
+    assert (queued.word, queued.uid) == (word, os.getuid())
+    assert queued.state in {"PENDING", "CONFIGURING", "RUNNING"}
+    assert queued.submit_time is not None
+    assert before - 60 <= queued.submit_time <= time.time() + 60
+    detail = _detail(port, number)
+    assert (detail.restart, detail.uid, detail.word) == (0, os.getuid(), word)
+    assert port.detail([NO_SUCH_ID])[NO_SUCH_ID] == Absent()
+    assert port.accounting([NO_SUCH_ID])[NO_SUCH_ID] == Absent()
+    found = port.accounting_by_word(Word(word.job, 0, 2), os.getuid(), since=int(before) - 60)
+    assert found == Absent(), found
+
+
+def _running(port: SlurmPort, number: int) -> None:
+    queued, detail = _queue(port, number), _detail(port, number)
+    assert queued.state == "RUNNING"
+    assert queued.start_time == detail.start_time
+    assert detail.start_time is not None
+
+
+def _requeued(port: SlurmPort, number: int) -> None:
+    """PENDING at once, perhaps completing too; the count has risen; accounting keeps a row of the execution."""
+    detail = _detail(port, number)
+    assert "PENDING" in detail.states, detail
+    assert detail.restart == 1
+
+    def has_row() -> bool:
+        rows = port.accounting([number])[number]
+        return isinstance(rows, Present) and any("REQUEUED" in row.states for row in rows.value)
+
+    until("a row of the execution that was requeued", has_row)
+
+
+def _cancelled(port: SlurmPort, number: int, word: Word) -> None:
+    assert port.cancel(number, None).done  # once more is as good
+    until("it to be cancelled", lambda: "CANCELLED" in _detail(port, number).states)
+    assert _queue(port, number).state in {"CANCELLED", "COMPLETING"}
+
+    def last_row() -> JobDetail | None:
+        rows = port.accounting([number])[number]
+        return rows.value[-1] if isinstance(rows, Present) and "CANCELLED" in rows.value[-1].states else None
+
+    until("accounting to have the end", lambda: last_row() is not None)
+    row = last_row()
+    assert row is not None
+    assert (row.by_uid, row.uid) == (os.getuid(), os.getuid())
+    found = port.accounting_by_word(word, os.getuid(), since=int(time.time()) - 3600)
+    assert isinstance(found, Present)
+    assert {row.slurm_job_id for row in found.value} == {number}
+
+
+def _queue(port: SlurmPort, number: int) -> QueueJob:
+    queue = port.queue()
+    assert isinstance(queue, Queue), queue
+    found = queue.of_id(number)
+    assert found is not None, number
+    return found
+
+
+def _detail(port: SlurmPort, number: int) -> JobDetail:
+    answer = port.detail([number])[number]
+    assert isinstance(answer, Present), answer
+    return answer.value
+
+
+if __name__ == "__main__":
+    commands = SlurmCommands(commands_environment())
+    check(commands, Real(commands))
+    print("conforms")

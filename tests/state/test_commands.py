@@ -1,0 +1,233 @@
+"""dispatch status and dispatch show: what a person reads, what a program reads, and how a job is found."""
+
+from __future__ import annotations
+
+import json
+import os
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from slurm_dispatch.cli import status as status_command
+from slurm_dispatch.cli.layout import age, both, table
+from slurm_dispatch.cli.main import main
+from slurm_dispatch.errors import DispatchError
+from slurm_dispatch.state import read as reading
+from slurm_dispatch.state.folder import StateFolder, make_state
+from slurm_dispatch.state.read import own_jobs, read_jobs
+from tests.records.life import KEY, Life, make_spec
+
+ME = os.getuid()
+
+
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> StateFolder:
+    make_state(str(tmp_path / "state"), slurm_uid=ME, slurm_gid=os.getgid())
+    config = tmp_path / "dispatch.toml"
+    config.write_text(f'state = "{tmp_path}/state"\n')
+    config.chmod(0o644)
+    monkeypatch.setenv("DISPATCH_CONFIG", str(config))
+    return StateFolder(str(tmp_path / "state"))
+
+
+def store(folder: StateFolder, life: Life) -> None:
+    """Write the facts of ``life`` as they are."""
+    first, *rest = life.facts
+    record = folder.create_job(life.spec, b"", b"", by=first.by, at=first.at)
+    for fact in rest:
+        assert record.append(fact.seq, fact.kind, fact.by, fact.body, at=fact.at)
+
+
+def new_life(key: str = KEY, name: str = "train", **more: Any) -> Life:
+    return Life(make_spec(job=key, name=name, uid=ME, **more), at=time.time() - 3600)
+
+
+def run(capsys: pytest.CaptureFixture[str], *arguments: str) -> tuple[int, str, str]:
+    code = main(list(arguments))
+    said = capsys.readouterr()
+    return code, said.out, said.err
+
+
+def test_status_lists_open_jobs_with_what_a_person_asks_first(
+    folder: StateFolder, capsys: pytest.CaptureFixture[str]
+) -> None:
+    life = new_life().round(1, "preempted").run(2).progress(2, 4200, resumed_from=4000)
+    store(folder, life)
+    folder.tick_done()
+    code, out, err = run(capsys, "status")
+    assert (code, err) == (0, "")
+    head, row, tick = out.splitlines()
+    assert head.split()[:3] == ["JOB", "NAME", "STATE"]
+    for word in (KEY, "train", "running", "102", "2000000", "preempted", "2 of 100", "4200", " ago ("):
+        assert word in row
+    assert tick.startswith("last tick: ")
+    assert "nothing is replaced" not in tick
+
+
+def test_status_says_that_no_tick_came(folder: StateFolder, capsys: pytest.CaptureFixture[str]) -> None:
+    assert "last tick: never  nothing is replaced meanwhile" in run(capsys, "status")[1]
+    folder.tick_done(time.time() - 400)
+    assert "nothing is replaced meanwhile" in run(capsys, "status")[1]
+
+
+def test_status_hides_what_was_closed_long_ago(folder: StateFolder, capsys: pytest.CaptureFixture[str]) -> None:
+    recent, old = new_life("recent"), Life(make_spec(job="old", uid=ME), at=1000)
+    for life in (recent, old):
+        store(folder, life.run(1).end(1, "failed").add("closed", why="cancelled", reason=""))
+    out = run(capsys, "status")[1]
+    assert "recent" in out
+    assert "closed: cancelled" in out
+    assert "old " not in out
+    assert "old " in run(capsys, "status", "--all")[1]
+
+
+def test_one_broken_record_never_hides_the_others(folder: StateFolder, capsys: pytest.CaptureFixture[str]) -> None:
+    for key in ("good", "broken"):
+        store(folder, new_life(key))
+    Path(folder.record("broken").facts_folder, "0000000001").write_text("{}")
+    code, out, _ = run(capsys, "status")
+    assert code == 0
+    assert "good" in out
+    assert "broken  cannot be read: " in out
+    jobs = json.loads(run(capsys, "status", "--json")[1])["jobs"]
+    assert [job["job"] for job in jobs] == ["broken", "good"]
+    assert jobs[0]["exit_code"] == 65
+
+
+def test_status_as_json(folder: StateFolder, capsys: pytest.CaptureFixture[str]) -> None:
+    store(folder, new_life().run(1).progress(1, 5))
+    folder.tick_done(1_700_000_000)
+    content = json.loads(run(capsys, "status", "--json")[1])
+    assert content["last_tick"] == 1_700_000_000
+    (job,) = content["jobs"]
+    assert (job["state"], job["slurm_job_id"], job["epoch"], job["step"]) == ("running", 101, "1000000", 5)
+
+
+def test_status_without_jobs(folder: StateFolder, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(capsys, "status")[1].startswith("no open jobs\n")
+
+
+def test_only_root_sees_the_jobs_of_others(
+    folder: StateFolder, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert run(capsys, "status", "--user", "no such user")[0] == 64
+    monkeypatch.setattr(os, "geteuid", lambda: 4321)
+    for user in ("root", "all"):
+        with pytest.raises(DispatchError, match="only root sees"):
+            status_command.whose(user)
+
+
+@pytest.mark.skipif(ME != 0, reason="only root reads the jobs of others; the suite runs as root in CI")
+def test_root_reads_the_jobs_of_others_with_their_rights(
+    folder: StateFolder, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    uid = 65534
+    store(folder, Life(make_spec(job="theirs", uid=uid)))
+    record = folder.record("theirs")
+    for path in (
+        record.folder,
+        record.facts_folder,
+        *map(str, Path(record.folder).glob("*")),
+        *map(str, Path(record.facts_folder).glob("*")),
+    ):
+        os.chown(path, uid, uid)
+    for parent in Path(folder.path).parents:
+        if parent.stat().st_mode & 0o011 != 0o011:
+            parent.chmod(parent.stat().st_mode | 0o011)
+    jobs = own_jobs(folder, None)
+    monkeypatch.setattr(reading, "_pack", lambda *_: json.dumps({"theirs": [str(os.geteuid())]}).encode())
+    (answer,) = read_jobs(folder, jobs).values()
+    assert isinstance(answer, DispatchError)  # "65534" is no fact: what matters is who read
+    monkeypatch.undo()
+    (answer,) = read_jobs(folder, jobs).values()
+    assert not isinstance(answer, DispatchError), answer
+    assert answer[0].body["uid"] == uid
+
+
+def test_show_reads_well(folder: StateFolder, capsys: pytest.CaptureFixture[str]) -> None:
+    life = new_life(rules=("failed:stop",)).run(1).progress(1, 10).end(1, "preempted").resubmit(2)
+    life.intent(2, len(life.facts)).submitted(2)
+    store(folder, life)
+    code, out, err = run(capsys, "show", KEY)
+    assert (code, err) == (0, "")
+    for text in (
+        f"job         {KEY}  train",
+        "state       queued",
+        "checkpoint  /data/ckpt",
+        "rules       failed:stop",
+        "progress    step 10, ",
+        "decided     preempted: resubmit, because the rule says so (fact 7)",
+        f"{len(life.facts)} facts; --facts shows them",
+    ):
+        assert text in out
+    rows = [line.split() for line in out.splitlines() if line[:1].isdigit()]
+    assert rows[0][:3] == ["1", "101", "1000000"]
+    assert rows[0][-1] == "preempted"
+    assert (rows[1][:3], rows[1][-1]) == (["2", "102", "-"], "-")
+
+
+def test_show_facts_one_a_line(folder: StateFolder, capsys: pytest.CaptureFixture[str]) -> None:
+    from tests.records.test_facts import ONE_OF_EACH, WHOLE
+
+    store(folder, new_life().run(1))
+    lines = run(capsys, "show", "train", "--facts")[1].splitlines()
+    assert [line.split()[0] for line in lines] == ["1", "2", "3", "4"]
+    assert "submission 1 is Slurm job 101 (known by answer)" in lines[2]
+    plain = json.loads(run(capsys, "show", "train", "--facts", "--json")[1])
+    assert [fact["kind"] for fact in plain] == ["spec", "intent", "submitted", "started"]
+    assert WHOLE
+    from slurm_dispatch.records.describe import fact_text
+
+    assert all(fact_text(fact).isprintable() for fact in ONE_OF_EACH.values())
+
+
+def test_show_as_json(folder: StateFolder, capsys: pytest.CaptureFixture[str]) -> None:
+    store(folder, new_life().round(1))
+    content = json.loads(run(capsys, "show", "101", "--json")[1])
+    assert content["job"] == KEY
+    assert content["submissions"][0]["ends"][0]["outcome"] == "preempted"
+
+
+def test_a_name_cannot_draw_on_the_terminal(folder: StateFolder, capsys: pytest.CaptureFixture[str]) -> None:
+    store(folder, new_life(name="\x1b[31mred\nline" + "x" * 200))
+    for arguments in (("status",), ("show", KEY), ("show", KEY, "--facts")):
+        out = run(capsys, *arguments)[1]
+        assert "\x1b[31m" not in out
+        assert "\nline" not in out
+
+
+@pytest.mark.parametrize(("text", "code"), [("nobody", 66), ("999", 66), ("twice", 64), ("\x1b[0m", 66)])
+def test_show_refuses_in_one_line(
+    folder: StateFolder, capsys: pytest.CaptureFixture[str], text: str, code: int
+) -> None:
+    for key in ("one", "two"):
+        store(folder, new_life(key, "twice"))
+    found, out, err = run(capsys, "show", text)
+    assert (found, out) == (code, "")
+    assert err.count("\n") == 1
+    assert err.strip().isprintable()
+
+
+def test_show_finds_a_job_by_key_by_any_id_it_had_and_by_name(
+    folder: StateFolder, capsys: pytest.CaptureFixture[str]
+) -> None:
+    life = new_life("first", "one").round(1).run(2)
+    store(folder, life.add("stray", submission=1, slurm_job_id=7, cluster="alpha"))
+    store(folder, new_life("other", "two"))
+    for text in ("first", "101", "102", "7", "one"):
+        assert json.loads(run(capsys, "show", text, "--json")[1])["job"] == "first", text
+
+
+def test_times_and_tables() -> None:
+    assert [age(1000 - n, 1000) for n in (0, 5, 90, 7200, 200_000)] == [
+        "0s ago",
+        "5s ago",
+        "1m ago",
+        "2h ago",
+        "2d ago",
+    ]
+    assert age(1090, 1000) == "in 1m"
+    assert both(None, 0) == "-"
+    assert table(("A", "B"), [("x" * 100, "y\n")]).splitlines()[1] == "x" * 57 + "...  y\\n"

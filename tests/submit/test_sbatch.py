@@ -1,0 +1,521 @@
+"""``dispatch sbatch`` against stand-ins for Slurm's commands: what reaches sbatch, the user and the record."""
+
+from __future__ import annotations
+
+import os
+import signal
+
+import pytest
+
+from slurm_dispatch.slurm.limits import NAMES
+from tests.submit.scene import Scene, until
+
+LOST = "sbatch: error: Batch job submission failed: Socket timed out on send/recv operation\n"
+
+
+def own_words(argv: list[str]) -> list[str]:
+    """argv without the comment of ours."""
+    return [word for word in argv if not word.startswith("--comment=dispatch:")]
+
+
+def test_a_plain_submission(scene: Scene) -> None:
+    """sbatch's words are untouched and in order, ours come after them and before the script, the record is whole."""
+    result = scene.sbatch("-N", "2", "--time=10", "-J", "x y", "train.sh", "--epochs", "10")
+    call = scene.call()
+    key = scene.record().key
+    assert (result.status, result.stdout, result.theirs) == (0, b"Submitted batch job 101\n", b"")
+    assert call.argv == [
+        "-N", "2", "--time=10", "-J", "x y", "--no-requeue", f"--comment=dispatch:{key}:0:1",
+        "train.sh", "--epochs", "10",
+    ]  # fmt: skip
+    assert scene.kinds() == ["spec", "intent", "submitted"]
+    assert result.ours[0].startswith(f"job {key}, Slurm job 101, checkpoint root {scene.root}")
+    assert scene.record().script() == (scene.home / "train.sh").read_bytes()
+    spec = scene.facts()[0].body
+    assert spec["argv"] == ["--nodes=2", "--time=10", "--job-name=x y", "--no-requeue"]
+    assert (spec["script_name"], spec["script_args"], spec["workdir"]) == ("train.sh", ["--epochs", "10"], str(scene.home))
+    assert (spec["cluster"], spec["name"], spec["umask"]) == ("alpha", "x y", 0o022)
+    assert scene.facts()[2].body == {"submission": 1, "cluster": "alpha", "slurm_job_id": 101, "how": "answer"}
+
+
+def test_the_job_environment(scene: Scene) -> None:
+    """Ours is set, what an outer job left is gone, the rest is as it was; the record has the limits too."""
+    stale = {
+        "DISPATCH_EPOCH": "1000000", "SLURM_DISPATCH_DIR": "/old", "SLURM_RESTART_COUNT": "3", "MINE": "a\nb", "É": "\udcff",
+    }  # fmt: skip
+    scene.sbatch("--start-from", "old/save", "train.sh", env=stale)
+    environment = scene.call().environment
+    assert environment["SLURM_DISPATCH_CHECKPOINT"] == str(scene.root)
+    assert environment["SLURM_DISPATCH_RECORD"] == scene.record().folder
+    assert environment["SLURM_DISPATCH_START_FROM"] == str(scene.home / "old/save")
+    assert environment["MINE"] == "a\nb"
+    assert environment["É"] == "\udcff"
+    assert not {"DISPATCH_EPOCH", "SLURM_DISPATCH_DIR", "SLURM_RESTART_COUNT"} & environment.keys()
+    recorded = dict(entry.split(b"=", 1) for entry in scene.record().environment().split(b"\0") if entry)
+    assert recorded[b"MINE"] == b"a\nb"
+    assert {f"SLURM_RLIMIT_{name}".encode() for name in NAMES} <= recorded.keys()
+
+
+@pytest.mark.parametrize("status", [0, 1])
+def test_a_lost_answer_is_looked_up(scene: Scene, status: int) -> None:
+    """C001: sbatch fails on the way back though the job was accepted: exactly one job, found by its word."""
+    scene.answer("sbatch", stdout="", stderr=LOST if status else "", status=status)
+    result = scene.sbatch("train.sh")
+    assert (result.status, result.stdout) == (0, b"Submitted batch job 101\n")
+    assert len(scene.calls("sbatch")) == 1
+    assert scene.facts()[-1].body["how"] == "queue"
+
+
+def test_an_answer_that_stays_lost(scene: Scene) -> None:
+    """C001: the look-up fails too: 75, the key is named, no second call, and the intent stays for the tick."""
+    scene.answer("sbatch", stdout="", stderr=LOST, status=1)
+    scene.answer("squeue", status=1, stderr="squeue: error: Unable to contact slurm controller (connect failure)\n")
+    result = scene.sbatch("train.sh")
+    assert (result.status, result.stdout, result.theirs) == (75, b"", LOST.encode())
+    assert scene.record().key in result.ours[-1]
+    assert "do not submit it again" in result.ours[-1]
+    assert len(scene.calls("sbatch")) == 1
+    assert scene.kinds() == ["spec", "intent"]
+
+
+def test_one_listing_without_the_job_proves_nothing(scene: Scene) -> None:
+    """C003: the queue leaves the job out of its first two answers; it is asked again, and nothing is submitted twice."""
+    scene.answer("sbatch", stdout="", stderr=LOST, status=1)
+    scene.answer("squeue", omit=2)
+    assert scene.sbatch("train.sh").status == 0
+    assert len(scene.calls("squeue")) == 3
+    assert len(scene.calls("sbatch")) == 1
+    assert scene.facts()[-1].body["slurm_job_id"] == 101
+
+
+def test_somebody_elses_word_is_not_ours(scene: Scene) -> None:
+    """P6: an object with the job's word that belongs to another user is not adopted."""
+    scene.answer("sbatch", accept=False, stdout="", stderr=LOST, status=1)
+    (scene.path / "jobs").write_text("")
+    scene.answer("squeue", status=0)
+    result = scene.sbatch("train.sh")
+    assert result.status == 75
+    assert "burnt" not in scene.kinds()  # never by the one who has not watched it
+
+
+@pytest.mark.parametrize(
+    ("printed", "options", "number", "cluster"),
+    [
+        ("75168975;alpha\n", ["--parsable", "-M", "alpha"], 75168975, "alpha"),
+        ("75168975\n", ["--parsable"], 75168975, "alpha"),
+    ],
+)
+def test_parsable(scene: Scene, printed: str, options: list[str], number: int, cluster: str) -> None:
+    """C005: id and cluster apart, stdout as sbatch printed it."""
+    scene.answer("sbatch", stdout=printed)
+    result = scene.sbatch(*options, "train.sh")
+    assert result.stdout == printed.encode()
+    assert scene.facts()[-1].body == {"submission": 1, "cluster": cluster, "slurm_job_id": number, "how": "answer"}
+
+
+def test_the_clusters_name_in_the_sentence(scene: Scene) -> None:
+    """C006: 'on cluster nautilus' is the cluster and never the id."""
+    scene.answer("sbatch", stdout="Submitted batch job 3969755 on cluster nautilus\n")
+    assert scene.sbatch("train.sh").status == 0
+    assert (scene.facts()[-1].body["slurm_job_id"], scene.facts()[-1].body["cluster"]) == (3969755, "nautilus")
+
+
+def test_a_banner_before_the_id(scene: Scene) -> None:
+    """C007: a plugin's banner on stdout is shown and not read."""
+    banner = 'sbatch: This job will be charged to the account "liu" 7\n12\n'
+    scene.answer("sbatch", stdout=banner + "Submitted batch job 1556425\n")
+    assert scene.sbatch("train.sh").stdout == f"{banner}Submitted batch job 1556425\n".encode()
+    assert scene.facts()[-1].body["slurm_job_id"] == 1556425
+
+
+def test_a_warning_on_stderr(scene: Scene) -> None:
+    """C009: stderr is passed on and never read for the id."""
+    warning = "sbatch: error: Invalid --exclusive specification\nSubmitted batch job 9\n"
+    scene.answer("sbatch", stdout="Submitted batch job 77\n", stderr=warning)
+    result = scene.sbatch("--wrap", "hostname", env={"SBATCH_EXCLUSIVE": "true"})
+    assert result.theirs == warning.encode()
+    assert scene.facts()[-1].body["slurm_job_id"] == 77
+    assert scene.facts()[0].body["argv"][0] == "--exclusive=true"
+
+
+def test_quotes_in_a_wrapped_command(scene: Scene) -> None:
+    """C010: the wrapped command is one word and stays it."""
+    command = 'echo "a b" && echo it\'s $HOME `id`'
+    scene.sbatch("--wrap", command)
+    assert own_words(scene.call().argv) == ["--wrap", command, "--no-requeue"]
+    spec = scene.facts()[0].body
+    assert (spec["wrap"], spec["name"], spec["script_name"]) == (True, "wrap", None)
+    assert spec["argv"] == [f"--wrap={command}", "--no-requeue"]
+
+
+def test_no_shell_reads_names(scene: Scene) -> None:
+    """C012: parentheses, '=', '*' and ':' in a script's path and a job's name reach sbatch as they are."""
+    name = scene.write("D01_log(kd)=-1...1/run.slurm", "#!/bin/sh\n:\n")
+    job = "r dates=1:7_c(4,2*7)#1"
+    scene.sbatch("-J", job, name)
+    assert own_words(scene.call().argv) == ["-J", job, "--no-requeue", name]
+    assert scene.facts()[0].body["name"] == job
+
+
+def test_a_script_with_dos_lines(scene: Scene) -> None:
+    """C013: sbatch refuses it in its own words; we neither repair it nor record a submission."""
+    name = scene.write("s.sh", b"#!/bin/bash\r\n#SBATCH -n1\r\n")
+    refusal = "sbatch: error: Batch script contains DOS line breaks (\\r\\n)\n"
+    scene.answer("sbatch", accept=False, stdout="", stderr=refusal, status=1)
+    result = scene.sbatch(name)
+    assert (result.status, result.stdout, result.theirs) == (1, b"", refusal.encode())
+    assert scene.kinds() == ["spec", "intent", "rejected", "closed"]
+    assert (scene.home / "s.sh").read_bytes() == b"#!/bin/bash\r\n#SBATCH -n1\r\n"
+
+
+@pytest.mark.parametrize("first", ["#!/usr/bin/env -S python3 -u", "#!/usr/bin/python3", "#!/bin/bash -l"])
+def test_the_first_line_stays_first(scene: Scene, first: str) -> None:
+    """C014: the script is the user's file: no text of ours in it, whatever its interpreter."""
+    name = scene.write("a.py", f"{first}\nprint(1)\n")
+    scene.sbatch(name)
+    assert scene.call().argv[-1] == name
+    assert (scene.home / "a.py").read_text() == f"{first}\nprint(1)\n"
+
+
+def test_directives_after_a_comment_and_a_blank_line(scene: Scene) -> None:
+    """C015: a directive after comments and blank lines counts as for sbatch: the array is seen, and refused."""
+    name = scene.write("a.sh", "#!/bin/bash\n# text\n\n#SBATCH --array=1-3%2\necho\n")
+    result = scene.sbatch(name)
+    assert result.status == 64
+    assert "arrays" in result.ours[-1]
+    assert scene.calls("sbatch") == []
+    after = scene.write("b.sh", "#!/bin/bash\necho\n#SBATCH --array=1-3%2\n#DISPATCH --nonsense\n")
+    assert scene.sbatch(after).status == 0
+
+
+def test_odd_directives(scene: Scene) -> None:
+    """C016: unquoted blanks and trailing remarks on directives are sbatch's business."""
+    name = scene.write("a.sh", "#!/bin/bash\n#SBATCH --job-name=Big simulation\n#SBATCH -n 2     (cores)\n:\n")
+    refusal = "sbatch: error: Invalid directive found in batch script: simulation\n"
+    scene.answer("sbatch", accept=False, stdout="", stderr=refusal, status=255)
+    result = scene.sbatch(name)
+    assert (result.status, result.theirs) == (255, refusal.encode())
+
+
+def test_the_script_goes_by_its_path(scene: Scene) -> None:
+    """C017: sbatch opens the user's own file by the name that was typed, so Command= and $0 are as without us."""
+    scene.write("sub/run.sh", "#!/bin/sh\n:\n")
+    scene.sbatch("-D", "/tmp", "sub/run.sh")
+    assert own_words(scene.call().argv) == ["-D", "/tmp", "--no-requeue", "sub/run.sh"]
+    assert scene.call().folder == str(scene.home)
+
+
+@pytest.mark.parametrize("script", ["#!/bin/sh\n:\n", "#!/bin/sh\n#SBATCH --export=NONE\n:\n"])
+@pytest.mark.parametrize("options", [[], ["--export=ALL,MASTER_PORT=29999"], ["--export=NONE"]])
+def test_export_is_the_users(scene: Scene, script: str, options: list[str]) -> None:
+    """C021: no --export of ours, ever; what the job needs travels in variables that pass anyway."""
+    scene.sbatch(*options, scene.write("a.sh", script))
+    assert [word for word in scene.call().argv if word.startswith("--export")] == options
+    assert "SLURM_DISPATCH_CHECKPOINT" in scene.call().environment
+
+
+def test_a_script_at_the_limit(scene: Scene) -> None:
+    """C024: we add nothing to the script; a refusal for its size is passed on and is certain."""
+    script = b"#!/bin/sh\n" + b"#" * (4 * 1024 * 1024 - 210)
+    refusal = "sbatch: error: Batch job submission failed: Pathname of a file, directory or other parameter too long\n"
+    scene.answer("sbatch", accept=False, stdout="", stderr=refusal, status=1)
+    result = scene.sbatch(scene.write("big.sh", script))
+    assert (result.status, result.theirs) == (1, refusal.encode())
+    assert scene.kinds()[-2:] == ["rejected", "closed"]
+    too_long = scene.sbatch(scene.write("huge.sh", script + b"#" * 300))
+    assert too_long.status == 64
+    assert "limit" in too_long.ours[-1]
+
+
+def test_a_submit_limit(scene: Scene) -> None:
+    """C025: a limit of the account is a certain refusal, with sbatch's own status, at once."""
+    refusal = (
+        "sbatch: error: AssocMaxSubmitJobLimit\nsbatch: error: Batch job submission failed: Job violates "
+        "accounting/QOS policy (job submit limit, user's size and/or time limits)\n"
+    )
+    scene.answer("sbatch", accept=False, stdout="", stderr=refusal, status=1)
+    result = scene.sbatch("train.sh")
+    assert (result.status, result.theirs) == (1, refusal.encode())
+    assert "accounting/QOS policy" in scene.facts()[2].body["message"]
+    assert len(scene.calls("sbatch")) == 1
+
+
+@pytest.mark.parametrize("printed", ["", "Your job is in.\n", "1\n", "Submitted batch job\n", "Submitted batch job 0\n"])
+def test_no_id_is_never_made_up(scene: Scene, printed: str) -> None:
+    """C026: status 0 without an id is looked up; nothing is taken for one."""
+    scene.answer("sbatch", stdout=printed, accept=False)
+    result = scene.sbatch("train.sh")
+    assert (result.status, result.stdout) == (75, printed.encode())
+    assert scene.kinds() == ["spec", "intent"]
+
+
+@pytest.mark.parametrize(
+    ("options", "variables"),
+    [(["--array=1-10000%500"], {}), (["-a", "1"], {}), (["--arr=1"], {}), ([], {"SBATCH_ARRAY_INX": "0-15:4"})],
+)
+def test_arrays_are_refused(scene: Scene, options: list[str], variables: dict[str, str]) -> None:
+    """C027: an array is refused with one line, however it is asked for."""
+    result = scene.sbatch(*options, "train.sh", env=variables)
+    assert (result.status, len(result.ours)) == (64, 1)
+    assert scene.calls("sbatch") == []
+    assert scene.records() == []
+
+
+def test_wait_gives_back_the_jobs_status(scene: Scene) -> None:
+    """C031: with --wait the record has the id while sbatch waits, and its status, the job's, is given back."""
+    scene.answer("sbatch", stdout="Submitted batch job {id}\n", status=7, hang_until="over")
+    running = scene.start(["sbatch", "--checkpoint", str(scene.root), "-W", "train.sh"])
+    until("the id is in the record", lambda: scene.records() and len(scene.records()[0].read()) == 3)
+    (scene.path / "over").touch()
+    assert running.wait().status == 7
+    assert "--wait" not in scene.facts()[0].body["argv"]
+
+
+def test_wait_has_no_deadline(scene: Scene) -> None:
+    """--wait takes as long as the job: once the id is known, the deadline of the submission is over."""
+    scene.config.write_text(f'state = "{scene.path}/state"\nsubmit_timeout_s = 5\n')
+    scene.answer("sbatch", stdout="Submitted batch job {id}\n", hang_until="over")
+    running = scene.start(["sbatch", "--checkpoint", str(scene.root), "--wait", "train.sh"])
+    until("the intent's deadline is over", lambda: scene.records() and _overdue(scene))
+    (scene.path / "over").touch()
+    assert running.wait().status == 0
+
+
+def _overdue(scene: Scene) -> bool:
+    import time
+
+    facts = scene.records()[0].read()
+    return len(facts) > 1 and time.time() > facts[1].body["deadline"] + 1
+
+
+def test_an_sbatch_that_hangs_is_ended(scene: Scene) -> None:
+    """P6: the writer ends its own sbatch at the intent's deadline; the answer is then unknown."""
+    scene.config.write_text(f'state = "{scene.path}/state"\nsubmit_timeout_s = 5\n')
+    scene.answer("sbatch", accept=False, stdout="", hang_until="never")
+    result = scene.sbatch("train.sh")
+    assert result.status == 75
+    assert "deadline" in result.ours[-1]
+
+
+def test_an_interrupt_is_not_an_answer(scene: Scene) -> None:
+    """Ctrl-C while sbatch runs: sbatch is ended, and whether Slurm has the job is looked up."""
+    scene.answer("sbatch", stdout="", hang_until="never")
+    running = scene.start(["sbatch", "--checkpoint", str(scene.root), "train.sh"])
+    until("sbatch runs", lambda: (scene.path / "jobs").exists() and scene.calls("sbatch"))
+    running.signal(signal.SIGINT)
+    result = running.wait()
+    assert (result.status, result.stdout) == (0, b"Submitted batch job 101\n")
+    assert scene.facts()[-1].body["how"] == "queue"
+
+
+def test_an_sbatch_that_a_signal_ends(scene: Scene) -> None:
+    """An sbatch that was killed may have submitted."""
+    scene.answer("sbatch", stdout="", signal=9)
+    assert scene.sbatch("train.sh").status == 0
+    assert scene.facts()[-1].body["how"] == "queue"
+
+
+def test_no_sbatch_is_certain(scene: Scene) -> None:
+    """sbatch cannot be started: nothing is in Slurm, for certain."""
+    (scene.path / "bin" / "sbatch").unlink()
+    result = scene.sbatch("train.sh")
+    assert (result.status, scene.kinds()) == (127, ["spec", "intent", "rejected", "closed"])
+
+
+def test_quiet(scene: Scene) -> None:
+    """-Q prints no id: it is looked up, and nothing is printed for it."""
+    scene.answer("sbatch", stdout="")
+    result = scene.sbatch("-Q", "train.sh")
+    assert (result.status, result.stdout) == (0, b"")
+    assert scene.facts()[-1].body["how"] == "queue"
+    assert scene.facts()[0].body["argv"] == ["--no-requeue", "--job-name=train.sh"]
+
+
+def test_a_script_from_standard_input(scene: Scene) -> None:
+    """The script that we read for the record reaches sbatch byte for byte."""
+    script = b"#!/bin/sh\n#SBATCH -N1\n\xff\n"
+    scene.sbatch("-n1", stdin=script)
+    assert scene.call().stdin.encode("utf-8", "surrogateescape") == script
+    assert scene.record().script() == script
+    assert own_words(scene.call().argv) == ["-n1", "--no-requeue"]
+    assert scene.facts()[0].body["name"] == "sbatch"
+
+
+def test_a_script_that_can_be_read_once(scene: Scene) -> None:
+    """`dispatch sbatch <(make-script)`: the pipe is read once, by us, and sbatch still gets script and arguments."""
+    os.mkfifo(scene.home / "pipe")
+    os.chmod(scene.home / "pipe", 0o644)
+    running = scene.start(["sbatch", "--checkpoint", str(scene.root), "pipe", "a", "b"])
+    with open(scene.home / "pipe", "w") as pipe:
+        pipe.write("#!/bin/sh\necho from a pipe\n")
+    assert running.wait().status == 0
+    call = scene.call()
+    assert list(call.files.values()) == ["#!/bin/sh\necho from a pipe\n"]
+    assert call.argv[-3:] == [next(iter(call.files)), "a", "b"]
+    assert "--job-name=pipe" in call.argv
+
+
+def test_dashes_before_the_script(scene: Scene) -> None:
+    """Ours stand before '--', and a script that begins with a dash is the script."""
+    scene.write("-odd.sh", "#!/bin/sh\n:\n")
+    scene.sbatch("-N1", "--", "-odd.sh", "--checkpoint", "x")
+    assert own_words(scene.call().argv) == ["-N1", "--no-requeue", "--", "-odd.sh", "--checkpoint", "x"]
+
+
+@pytest.mark.parametrize("word", ["--help", "-V", "--usage", "--test-only"])
+def test_what_submits_nothing_is_sbatchs_own(scene: Scene, word: str) -> None:
+    """With --version, --test-only and the like sbatch gets the words as they are, in our place."""
+    scene.answer("sbatch", accept=False, stdout="said\n", status=3, help="said\n")
+    result = scene.run("sbatch", "-N1", word, "train.sh")
+    assert (result.status, result.stdout) == (3, b"said\n")
+    assert scene.call().argv == ["-N1", word, "train.sh"]
+    assert scene.records() == []
+
+
+def test_unprotected(scene: Scene) -> None:
+    """--unprotected: sbatch with the user's words, and nothing of ours anywhere."""
+    result = scene.run("sbatch", "--unprotected", "-N1", "train.sh", env={"DISPATCH_JOB": "x"})
+    assert (result.status, result.ours) == (0, [])
+    assert scene.call().argv == ["-N1", "train.sh"]
+    assert not [name for name in scene.call().environment if name.startswith("SLURM_DISPATCH_") or name == "DISPATCH_JOB"]
+    assert scene.records() == []
+
+
+def test_the_state_folder_is_away(scene: Scene) -> None:
+    """69, --unprotected is named, and sbatch is not called."""
+    (scene.path / "state" / "jobs").rename(scene.path / "elsewhere")
+    result = scene.sbatch("train.sh")
+    assert result.status == 69
+    assert "--unprotected" in result.ours[-1]
+    assert scene.calls("sbatch") == []
+
+
+@pytest.mark.parametrize(
+    ("options", "variables", "line", "added"),
+    [
+        ([], {}, "", ["--no-requeue"]),
+        (["--requeue"], {}, "", []),
+        ([], {"SBATCH_REQUEUE": ""}, "", []),
+        ([], {}, "#SBATCH --requeue", []),
+        (["--no-requeue"], {"SBATCH_REQUEUE": "1"}, "#SBATCH --requeue", ["--no-requeue"]),
+        (["-o", "log.txt"], {}, "", ["--no-requeue", "--open-mode=append"]),
+        ([], {"SBATCH_OUTPUT": "log.txt"}, "", ["--no-requeue", "--open-mode=append"]),
+        ([], {}, "#SBATCH -e log.txt", ["--no-requeue", "--open-mode=append"]),
+        (["-o", "log-%5j.txt"], {}, "", ["--no-requeue"]),
+        (["-o", "log.txt"], {}, "#SBATCH --open-mode=truncate", ["--no-requeue"]),
+        (["-o", "log.txt"], {"SBATCH_OPEN_MODE": "truncate"}, "", ["--no-requeue"]),
+    ],
+)
+def test_what_we_add(
+    scene: Scene, options: list[str], variables: dict[str, str], line: str, added: list[str]
+) -> None:
+    """C048: --no-requeue and --open-mode=append only where the user set nothing, in any of the three places."""
+    name = scene.write("a.sh", f"#!/bin/sh\n{line}\n:\n")
+    scene.sbatch(*options, name, env=variables)
+    assert own_words(scene.call().argv) == [*options, *added, name]
+
+
+@pytest.mark.parametrize("place", ["argv", "directive"])
+def test_the_users_comment(scene: Scene, place: str) -> None:
+    """The user's comment stays, the identity word is its last; a word that was copied from another job goes."""
+    text = "my run dispatch:abc:0:7 two"
+    name = scene.write("a.sh", "#!/bin/sh\n" + (f'#SBATCH --comment="{text}"\n:\n' if place == "directive" else ":\n"))
+    scene.sbatch(*(["--comment", text] if place == "argv" else []), name)
+    comments = [word for word in scene.call().argv if word.startswith("--comment=")]
+    assert comments == [f"--comment=my run two dispatch:{scene.record().key}:0:1"]
+    assert scene.facts()[0].body["comment"] == "my run two"
+
+
+def test_heterogeneous_jobs_are_refused(scene: Scene) -> None:
+    """One line, whether the command line or the script says so."""
+    for result in (
+        scene.sbatch("-N1", ":", "-N2", "train.sh"),
+        scene.sbatch(scene.write("h.sh", "#!/bin/sh\n#SBATCH -N1\n#SBATCH hetjob\n#SBATCH -N2\n:\n")),
+    ):
+        assert result.status == 64
+        assert "heterogeneous" in result.ours[-1]
+    assert scene.calls("sbatch") == []
+
+
+def test_our_directives(scene: Scene) -> None:
+    """#DISPATCH lines count up to the first command, with ~, variables and patterns; the command line is stronger."""
+    name = scene.write(
+        "d.sh",
+        "#!/bin/sh\n#SBATCH -J net/7\n#DISPATCH --checkpoint ~/$RUN-%x-%u-%A  # ours\n"
+        "#DISPATCH --on failed:stop\n:\n#DISPATCH --bad\n",
+    )
+    result = scene.run("sbatch", "--on", "preempted:resubmit,budget=3", name, env={"RUN": "r"})
+    assert result.status == 0
+    spec = scene.facts()[0].body
+    assert spec["root"] == f"{scene.home}/r-net_7-{scene.user}-{spec['job']}"
+    assert spec["rules"] == ["preempted:resubmit,budget=3", "failed:stop"]
+    assert os.path.isdir(spec["root"])
+
+
+@pytest.mark.parametrize(
+    ("line", "words"),
+    [
+        ("--chekpoint x", "--chekpoint"),
+        ("--nodes=2", "--nodes"),
+        ("checkpoint x", "checkpoint"),
+        ("--checkpoint", "needs a value"),
+        ("--adopt-root=1", "takes no value"),
+        ("--checkpoint $NOT_SET", "NOT_SET"),
+        ("--checkpoint a%j", "%j"),
+        ('--checkpoint "a', "quote"),
+        ("--on failed:explode", "explode"),
+        ("--checkpoint s3://b/k", "folder"),
+    ],
+)
+def test_wrong_directives(scene: Scene, line: str, words: str) -> None:
+    """Each is one line that names what is wrong, and nothing is submitted."""
+    result = scene.run("sbatch", scene.write("d.sh", f"#!/bin/sh\n#DISPATCH {line}\n:\n"))
+    assert (result.status, len(result.ours)) == (64, 1)
+    assert words in result.ours[0]
+    assert scene.calls("sbatch") == []
+
+
+def test_no_root(scene: Scene) -> None:
+    """A job needs a checkpoint root, an inherited one is another job's."""
+    result = scene.run("sbatch", "train.sh", env={"DISPATCH_CHECKPOINT": "/old", "SLURM_DISPATCH_CHECKPOINT": "/old"})
+    assert result.status == 64
+    assert "--checkpoint" in result.ours[0]
+
+
+def test_a_root_of_another_job(scene: Scene) -> None:
+    """73 naming the job; --adopt-root starts above everything that is there."""
+    own = scene.root / "own"
+    own.mkdir(parents=True)
+    (own / "4").symlink_to("otherjob")
+    (scene.root / "pub").mkdir()
+    (scene.root / "exec").mkdir()
+    result = scene.sbatch("train.sh")
+    assert result.status == 73
+    assert "otherjob" in result.ours[-1]
+    assert scene.calls("sbatch") == []
+    assert scene.sbatch("--adopt-root", "train.sh").status == 0
+    assert scene.facts()[0].body["generation"] == 5
+    assert scene.call().argv[-2].endswith(":5:1")
+
+
+def test_the_plan_is_said(scene: Scene) -> None:
+    """The plan is on stderr, unless --no-plan."""
+    assert any("plan: resubmit after" in line for line in scene.sbatch("train.sh").ours)
+    scene.root = scene.path / "scratch" / "other"
+    assert not any("plan:" in line for line in scene.sbatch("--no-plan", "train.sh").ours)
+
+
+def test_an_option_of_a_plugin(scene: Scene) -> None:
+    """A long option that the table does not have is looked up in sbatch's help, so that the script is found."""
+    scene.answer("sbatch", help="Options provided by plugins:\n      --container-image=[USER@]IMAGE   [pyxis] image\n")
+    scene.sbatch("--container-image", "img", "-N1", "train.sh")
+    assert own_words(scene.call().argv) == ["--container-image", "img", "-N1", "--no-requeue", "train.sh"]
+    assert "--container-image=img" in scene.facts()[0].body["argv"]
+
+
+def test_a_script_that_is_not_there(scene: Scene) -> None:
+    """sbatch says it in its own words."""
+    scene.answer("sbatch", accept=False, stdout="", stderr="sbatch: error: Unable to open file no.sh\n", status=1)
+    result = scene.sbatch("no.sh")
+    assert (result.status, result.stderr) == (1, b"sbatch: error: Unable to open file no.sh\n")
+    assert scene.call().argv == ["no.sh"]
