@@ -57,7 +57,10 @@ def start(
     reading, writing = os.pipe()
     held = signal.pthread_sigmask(signal.SIG_BLOCK, handled)
     try:
-        pid = os.fork()
+        try:
+            pid = os.fork()
+        except OSError as error:
+            raise CannotStart(f"cannot run {show(argv[0])}: {error.strerror}", NOT_RUNNABLE) from error
         if pid == 0:
             _become(
                 argv,

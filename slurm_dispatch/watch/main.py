@@ -72,7 +72,9 @@ def _work(place: Place, options: command_line.Options, environment: dict[str, st
     def work() -> bytes:
         if not place.first:
             return follow(place, timeout_s=options.timeout_s).encode()
-        return prepare(place, start_from=start_from, copy=options.copy, runner=runner).encode()
+        return prepare(
+            place, start_from=start_from, copy=options.copy, runner=runner, pattern=options.pattern
+        ).encode()
 
     # A little longer than what waits inside, so that the better message comes first.
     prepared = Prepared.decode(apart(work, options.timeout_s + 5, f"the checkpoint root {place.root}"))
@@ -80,6 +82,8 @@ def _work(place: Place, options: command_line.Options, environment: dict[str, st
         say(prepared.other)
     if prepared.outranked:
         say("a newer execution of this job has published already: nothing of this one will be latest")
+    if prepared.space is not None:
+        say(prepared.space)
     if prepared.run is not None and not prepared.links:
         say("no hard links here: saves cannot be kept, so the saver's own rotation can remove a published one")
     if prepared.run is not None:

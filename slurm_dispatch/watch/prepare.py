@@ -11,13 +11,16 @@ import time
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING
 
-from slurm_dispatch.errors import AbsentError, StoreError, TransientError, UsageError, store_error
+from slurm_dispatch.errors import AbsentError, StoreError, TransientError, store_error
 from slurm_dispatch.store.choice import Choice, choose, read_choice
 from slurm_dispatch.store.probe import probe
 from slurm_dispatch.store.root import CheckpointRoot, open_root
+from slurm_dispatch.store.whole import look
+from slurm_dispatch.watch.scanning import scan
 from slurm_dispatch.watch.turn import Run, Runner, claim_run, last_run
 
 if TYPE_CHECKING:
+    from slurm_dispatch.watch.pattern import Pattern
     from slurm_dispatch.watch.place import Place
 
 PAUSE_S = 0.2
@@ -34,6 +37,8 @@ class Prepared:
     :ivar run: number of this process's run, ``None`` if it does not publish.
     :ivar links: whether saves can be kept by links.
     :ivar outranked: a newer execution of the job has published already.
+    :ivar known: absolute paths of the saves that an earlier run of this execution left.
+    :ivar space: one line if there is too little for two saves.
     :ivar other: why this process does not publish, for the person, or ``None``.
     """
 
@@ -43,6 +48,8 @@ class Prepared:
     run: int | None
     links: bool = True
     outranked: bool = False
+    known: tuple[str, ...] = ()
+    space: str | None = None
     other: str | None = None
 
     def encode(self) -> bytes:
@@ -52,7 +59,8 @@ class Prepared:
     @classmethod
     def decode(cls, text: bytes) -> Prepared:
         """The inverse of :meth:`encode`."""
-        return cls(**json.loads(text))
+        found = json.loads(text)
+        return cls(**found | {"known": tuple(found["known"])})
 
 
 def open_place(place: Place) -> CheckpointRoot:
@@ -79,14 +87,15 @@ def open_place(place: Place) -> CheckpointRoot:
     return root
 
 
-def prepare(place: Place, *, start_from: str | None, copy: bool, runner: Runner) -> Prepared:
+def prepare(place: Place, *, start_from: str | None, copy: bool, runner: Runner, pattern: Pattern) -> Prepared:
     """Everything of the first process of a step, or of the only one.
 
     :param start_from: what ``--start-from`` or ``SLURM_DISPATCH_START_FROM`` said.
     :param runner: the supervisor's process.
+    :param pattern: which names are saves, for :attr:`Prepared.known`.
     :raises DispatchError: nothing must be started; the exit code is the error's.
     """
-    start_from = check_start_from(start_from)
+    start_from = None if start_from is None else os.path.abspath(start_from)
     root = open_place(place)
     for _ in range(ROUNDS):
         before = last_run(root, place.attempt)
@@ -99,7 +108,10 @@ def prepare(place: Place, *, start_from: str | None, copy: bool, runner: Runner)
         choice = choose(root, place.attempt, epoch=place.epoch, start_from=start_from, again=again, copy=copy)
         number = 1 if before is None else before.number + 1
         if claim_run(root, place.attempt, number, runner):
-            return _prepared(root, place, choice, run=number, links=found.links)
+            # Before the command starts: what it saves itself must show that it resumed.
+            left = () if before is None else scan(root.execution(place.attempt), pattern).found
+            known = tuple(one.path for one in left)
+            return _prepared(root, place, choice, run=number, links=found.links, known=known)
     raise StoreError(
         f"{ROUNDS} other helpers began in this execution meanwhile", hint="start one dispatch-watch a step"
     )
@@ -108,7 +120,7 @@ def prepare(place: Place, *, start_from: str | None, copy: bool, runner: Runner)
 def choose_once(place: Place, *, start_from: str | None) -> Prepared:
     """The execution's choice, made now if there is none: for ``dispatch env --prepare``, on any rank."""
     root = open_place(place)
-    choice = choose(root, place.attempt, epoch=place.epoch, start_from=check_start_from(start_from))
+    choice = choose(root, place.attempt, epoch=place.epoch, start_from=start_from)
     return _prepared(root, place, choice)
 
 
@@ -146,14 +158,19 @@ def follow(place: Place, *, timeout_s: float) -> Prepared:
         time.sleep(PAUSE_S)
 
 
-def check_start_from(path: str | None) -> str | None:
-    """An absolute path of something that is there, or ``None``."""
-    if path is None:
+def low_space(root: CheckpointRoot, choice: Choice) -> str | None:
+    """One line if the root's filesystem has no room for two more saves such as the one that was chosen."""
+    seen = None if choice.resume is None else look(choice.resume, read=False)
+    if seen is None:
         return None
-    whole = os.path.abspath(path)
-    if not os.path.lexists(whole):
-        raise UsageError(f"--start-from {path!r} is not there")
-    return whole
+    try:
+        found = os.statvfs(root.path)
+    except OSError:
+        return None  # a filesystem that does not say
+    free = found.f_bavail * found.f_frsize
+    if found.f_blocks == 0 or free >= 2 * seen.size:
+        return None
+    return f"{root.path} has {free:,} bytes left, less than two saves of {seen.size:,}"
 
 
 def _other(before: Run) -> str:
@@ -168,7 +185,9 @@ def _prepared(
     *,
     run: int | None = None,
     links: bool = True,
+    known: tuple[str, ...] = (),
     other: str | None = None,
 ) -> Prepared:
     directory = root.execution(place.attempt)
-    return Prepared(directory, choice.resume, choice.step, run, links, choice.outranked, other)
+    space = None if run is None else low_space(root, choice)
+    return Prepared(directory, choice.resume, choice.step, run, links, choice.outranked, known, space, other)

@@ -60,7 +60,7 @@ class Publisher:
         options: Options,
         *,
         resumed_step: int | None,
-        again: bool = False,
+        known: frozenset[str] = frozenset(),
         links: bool = True,
         clock: Callable[[], float] = time.monotonic,
         alive: Callable[[], bool] = lambda: True,
@@ -68,7 +68,7 @@ class Publisher:
     ) -> None:
         """
         :param resumed_step: the step that the command was given, ``None`` on a first start.
-        :param again: not the first run in this execution: the saves that are there were left by an earlier one.
+        :param known: absolute paths of saves that were there before this run: they do not show that it resumed.
         :param links: whether saves can be kept by links; otherwise the saver's own path is published.
         :param alive: whether the supervisor still lives: nothing is published after it.
         """
@@ -77,7 +77,6 @@ class Publisher:
         self.options = options
         self.resumed_step = resumed_step
         self.directory = root.execution(place.attempt)
-        self._again = again
         self._links = links
         self._clock = clock
         self._alive = alive
@@ -85,13 +84,13 @@ class Publisher:
         self._began = clock()
         self._settling = Settling(options.settle_s)
         self._once = SaidOnce()
-        self._known: frozenset[str] = frozenset()
+        self._known = known
         self._proved_resume = resumed_step is None or options.allow_step_back
         self._step: int | None = None
         self._seen_any = False
 
     def begin(self) -> None:
-        """Look at what earlier turns of this execution left: their saves say nothing about this turn's resuming.
+        """Look at what this execution has published already.
 
         :raises StoreError, BadDataError: the root could not be read.
         """
@@ -102,8 +101,6 @@ class Publisher:
             if one.epoch == self.place.epoch and one.attempt == self.place.attempt
         ]
         self._step = max(mine, default=None)
-        if self._again:
-            self._known = frozenset(one.path for one in self._list().found)
 
     def scan(self, *, assume: bool) -> Result:
         """One scan.

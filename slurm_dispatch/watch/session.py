@@ -55,7 +55,11 @@ class Session:
         self._restarts = 0
         self._restart_at: float | None = None
         self.handing = HandingOn(
-            environment.get("SLURM_DISPATCH_RECORD"), place.job, place.attempt, place.epoch, prepared.step
+            None if prepared.run is None else environment.get("SLURM_DISPATCH_RECORD"),
+            place.job,
+            place.attempt,
+            place.epoch,
+            prepared.step,
         )
         self._scanner: Scanner | None = None if self.over else Scanner(self._serve(os.getpid()))
 
@@ -143,7 +147,6 @@ class Session:
     def _serve(self, parent: int) -> Callable[[int, int], None]:
         place, options, prepared = self.place, self.options, self.prepared
         number = prepared.run
-        again = self._restarts > 0 or (number or 1) > 1
 
         def serve(control: int, events: int) -> None:
             root = open_root(place.root)
@@ -152,7 +155,7 @@ class Session:
                 place,
                 options,
                 resumed_step=prepared.step,
-                again=again,
+                known=frozenset(prepared.known),
                 links=prepared.links,
                 alive=lambda: os.getppid() == parent,
             )

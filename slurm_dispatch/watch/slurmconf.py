@@ -46,14 +46,6 @@ def signal_step(step: str, name: str) -> bool:
     return answer is not None and answer[0] == 0
 
 
-def end_time(job: str, environment: Mapping[str, str]) -> float | None:
-    """When the job's time limit is reached, in Unix seconds, or ``None`` if nobody says.
-
-    scontrol knows of limits that were changed since; ``SLURM_JOB_END_TIME`` (23.02) is there without asking.
-    """
-    return asked_end_time(job) or environment_end_time(environment)
-
-
 def environment_end_time(environment: Mapping[str, str]) -> float | None:
     """``SLURM_JOB_END_TIME``, if it is a time."""
     text = environment.get("SLURM_JOB_END_TIME", "")

@@ -43,6 +43,8 @@ class Supervision:
         self._steps = options.steps or command.is_srun(argv)
         self._shares = command.shares_terminal()
         self._hearing = Hearing()
+        # Before the command: if this fails, nothing runs that nobody would wait for.
+        self._session = Session(place, options, prepared, environment)
         try:
             self._pid = command.start(
                 argv,
@@ -51,10 +53,10 @@ class Supervision:
                 handled=self._hearing.handled,
                 ignored=self._hearing.ignored,
             )
-        except command.CannotStart:
+        except command.CannotStart as error:
+            self._session.end(error.status)
             self._hearing.close()
             raise
-        self._session = Session(place, options, prepared, environment)
         self._stopping = Stopping(
             place, self._pid, steps=self._steps, group=not self._shares, grace_s=options.grace_s
         )

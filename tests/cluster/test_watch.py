@@ -114,7 +114,7 @@ def test_every_rank_of_two_nodes_gets_the_same(work: Work) -> None:
     first = work.submit(1, "dispatch-watch --interval 1 --done done -- srun -n1 -N1 TRAIN save 10 exit 0")
     assert work.end(first).exit_status == 0, work.output(1)
     names = "$DISPATCH_EPOCH $DISPATCH_ATTEMPT $DISPATCH_DIR $DISPATCH_RESUME $DISPATCH_RESUME_STEP"
-    show = f"sh -c 'echo rank:$SLURM_PROCID: {names}'"
+    show = f"/bin/sh -c 'echo rank:$SLURM_PROCID: {names}'"
     second = work.submit(2, f"dispatch-watch --interval 1 --done done -- srun --export=NONE {show}", "-N2", "-n4")
     assert work.end(second).exit_status == 0, work.output(2)
     lines = re.findall(r"rank:(\d): (.*)", work.output(2))
@@ -152,7 +152,7 @@ def test_one_of_four_ranks_publishes(work: Work) -> None:
 
 
 def test_scancel_leaves_the_tasks_time_for_a_save(work: Work) -> None:
-    """The tasks hear SIGTERM from Slurm, srun does not from the helper; what they save then is published in KillWait."""
+    """The tasks hear SIGTERM from Slurm, srun none from the helper; what they save then is published."""
     command = WATCH_SRUN + "trap TERM save 10 touch ready wait got-TERM save 20 wait never"
     job = work.submit(1, command)
     work.until_said(1, "published step 10")

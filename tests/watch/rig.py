@@ -10,13 +10,14 @@ import threading
 import time
 from contextlib import suppress
 from pathlib import Path
-
-from slurm_dispatch.store.root import open_root
 from typing import TYPE_CHECKING
 
+from slurm_dispatch.store.root import open_root
+
 if TYPE_CHECKING:
-    from slurm_dispatch.model.publication import Publication
     from collections.abc import Callable, Mapping
+
+    from slurm_dispatch.model.publication import Publication
 
 DEADLINE_S = 60.0
 REPOSITORY = Path(__file__).resolve().parents[2]

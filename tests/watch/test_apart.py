@@ -7,13 +7,13 @@ import signal
 import stat
 import sys
 import time
+from typing import TYPE_CHECKING
 
 import pytest
 
 from slurm_dispatch.errors import CannotCreateError, DispatchError, TransientError
 from slurm_dispatch.watch import slurmconf
 from slurm_dispatch.watch.apart import apart, run_command
-from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -128,12 +128,12 @@ def test_the_end_of_the_job(bin_folder: Path, monkeypatch: pytest.MonkeyPatch) -
             "scontrol",
             "echo 'JobId=42 StartTime=2026-11-30T05:00:00 EndTime=2026-11-30T06:00:00 Deadline=N/A'",
         )
-        assert slurmconf.end_time("42", {"SLURM_JOB_END_TIME": "5"}) == 1796018400
+        assert slurmconf.asked_end_time("42") == 1796018400
         script(bin_folder, "scontrol", "echo 'JobId=42 EndTime=Unknown'")
-        assert slurmconf.end_time("42", {}) is None
-        assert slurmconf.end_time("42", {"SLURM_JOB_END_TIME": "1796018400"}) == 1796018400
-        assert slurmconf.end_time("42", {"SLURM_JOB_END_TIME": "0"}) is None
-        assert slurmconf.end_time("42", {"SLURM_JOB_END_TIME": "x"}) is None
+        assert slurmconf.asked_end_time("42") is None
+        assert slurmconf.environment_end_time({"SLURM_JOB_END_TIME": "1796018400"}) == 1796018400
+        for text in ("0", "x", "", "-5", "1e9"):
+            assert slurmconf.environment_end_time({"SLURM_JOB_END_TIME": text}) is None
     finally:
         monkeypatch.undo()
         time.tzset()

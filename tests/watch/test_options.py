@@ -11,7 +11,41 @@ from slurm_dispatch.watch.options import OPTIONS, help_text, parse
 
 def test_all_options() -> None:
     options = parse(
-        ["--root", "/r", "--pattern", "it_{step}", "--done", "a", "--done=b/*.x", "--settle", "5", "--interval", "0.5", "--timeout", "2m", "--grace=7s", "--start-from", "/s", "--copy", "--sync", "--keep", "4,5", "--no-thin", "--before-end", "10m:USR1", "--allow-step-back", "--on-error", "end", "--require-managed", "--steps", "--", "srun", "python", "--root", "x"]
+        [
+            "--root",
+            "/r",
+            "--pattern",
+            "it_{step}",
+            "--done",
+            "a",
+            "--done=b/*.x",
+            "--settle",
+            "5",
+            "--interval",
+            "0.5",
+            "--timeout",
+            "2m",
+            "--grace=7s",
+            "--start-from",
+            "/s",
+            "--copy",
+            "--sync",
+            "--keep",
+            "4,5",
+            "--no-thin",
+            "--before-end",
+            "10m:USR1",
+            "--allow-step-back",
+            "--on-error",
+            "end",
+            "--require-managed",
+            "--steps",
+            "--",
+            "srun",
+            "python",
+            "--root",
+            "x",
+        ]
     )
     assert options.command == ["srun", "python", "--root", "x"]
     assert (options.root, options.pattern.text, options.done) == ("/r", "it_{step}", ["a", "b/*.x"])

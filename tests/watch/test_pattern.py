@@ -76,8 +76,8 @@ def test_a_step_that_is_too_great_is_in_doubt() -> None:
 
 @pytest.mark.parametrize(
     "pattern",
-    ["", "checkpoint", "{step}-{step}", "/a/{step}", "../{step}", "a//{step}", "1{step}", "{step}0", "[a{step}", "{x}{step}",
-     "a/" * 9 + "{step}", "a/./{step}", "{step}/state"],
+    ["", "checkpoint", "{step}-{step}", "/a/{step}", "../{step}", "a//{step}", "1{step}", "{step}0", "[a{step}",
+     "{x}{step}", "a/" * 9 + "{step}", "a/./{step}", "{step}/state"],
 )  # fmt: skip
 def test_refused(pattern: str) -> None:
     """C103: a pattern without a step, for a file that is rewritten in place, is refused."""
@@ -87,8 +87,9 @@ def test_refused(pattern: str) -> None:
 
 @pytest.mark.parametrize(
     "name",
-    ["tmp-checkpoint-10", "tmp", "checkpoint-10.tmp", "checkpoint-10.tmp.3", "checkpoint-10.partial", "checkpoint-10-incomplete",
-     "checkpoint-is-incomplete.txt", "0.orbax-checkpoint-tmp-1703334121930256", ".checkpoint-10", ".tmp-abc",
+    ["tmp-checkpoint-10", "tmp", "checkpoint-10.tmp", "checkpoint-10.tmp.3", "checkpoint-10.partial",
+     "checkpoint-10-incomplete", "checkpoint-is-incomplete.txt",
+     "0.orbax-checkpoint-tmp-1703334121930256", ".checkpoint-10", ".tmp-abc",
      "checkpoint-10.part", "checkpoint-10~", "checkpoint-10_tmp", "temp_10"],
 )  # fmt: skip
 def test_temporary(name: str) -> None:

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import os
+from typing import TYPE_CHECKING
 
 import pytest
 
 from slurm_dispatch.errors import AbsentError
 from slurm_dispatch.watch.pattern import parse_pattern
 from slurm_dispatch.watch.scanning import scan
-from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from pathlib import Path

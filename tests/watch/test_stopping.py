@@ -6,6 +6,7 @@ import os
 import signal
 import subprocess
 from contextlib import contextmanager, suppress
+from typing import TYPE_CHECKING
 
 import pytest
 
@@ -13,11 +14,10 @@ from slurm_dispatch.watch.command import is_srun
 from slurm_dispatch.watch.place import Place
 from slurm_dispatch.watch.stopping import PAUSE_S, Stopping, ask_for_save
 from tests.watch.test_apart import bin_folder, script
-from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from pathlib import Path
     from collections.abc import Iterator
+    from pathlib import Path
 
 __all__ = ["bin_folder"]
 

@@ -11,10 +11,12 @@ import pytest
 from slurm_dispatch.errors import AbsentError, DeniedError, NotAllowedError
 from slurm_dispatch.records.spec import Spec
 from slurm_dispatch.state.jobs import Record
+from slurm_dispatch.store.choice import Choice
 from slurm_dispatch.store.root import open_root
 from slurm_dispatch.watch.handing import HandingOn, append, check_folder
 from slurm_dispatch.watch.options import parse
 from slurm_dispatch.watch.place import Place
+from slurm_dispatch.watch.prepare import low_space
 from slurm_dispatch.watch.publish import Publisher
 from tests.watch.rig import JOB, Scene
 
@@ -79,8 +81,8 @@ def record(folder: Path) -> Record:
     (path / "facts").mkdir(parents=True)
     path.chmod(0o700)
     spec = Spec(
-        JOB, 0, "ada", os.getuid(), os.getgid(), (), "c", "train", "/r", False, (), None, (), "0" * 64, True, "/", 0o22,
-        "", (), 100, None, "login",
+        JOB, 0, "ada", os.getuid(), os.getgid(), (), "c", "train", "/r", False, (), None, (), "0" * 64, True, "/",
+        0o22, "", (), 100, None, "login",
     )  # fmt: skip
     made = Record(str(path))
     assert made.append(1, "spec", "user:ada@login", spec.body())
@@ -107,7 +109,22 @@ def test_the_outcome_of_a_run_that_did_not_resume_is_handed_on(scene: Scene) -> 
     helper = scene.train("save 5 wait never", environment=scene.environment(2, SLURM_DISPATCH_RECORD=made.folder))
     assert helper.end() == 80
     last = made.read()[-1]
-    assert (last.kind, last.body["outcome"], last.body["signal"], last.body["step"]) == ("ended", "not_resumed", 15, None)
+    assert (last.kind, last.body["outcome"], last.body["signal"], last.body["step"]) == (
+        "ended",
+        "not_resumed",
+        15,
+        None,
+    )
+
+
+def test_only_the_process_that_publishes_hands_on(scene: Scene) -> None:
+    made = record(scene.folder)
+    step = {"SLURM_JOB_ID": "42", "SLURM_STEP_ID": "0", "SLURM_STEP_NUM_TASKS": "2", "SLURM_PROCID": "1"}
+    first = scene.train("save 10 exit 0", environment=scene.environment(**(step | {"SLURM_PROCID": "0"})))
+    assert first.end() == 0
+    second = scene.train("exit 0", environment=scene.environment(SLURM_DISPATCH_RECORD=made.folder, **step))
+    assert second.end() == 0
+    assert len(made.read()) == 1
 
 
 def test_a_record_that_is_away_is_said_once(scene: Scene) -> None:
@@ -121,8 +138,8 @@ def test_a_record_that_is_away_is_said_once(scene: Scene) -> None:
 def test_a_closed_record_gets_no_more_facts(tmp_path: Path) -> None:
     made = record(tmp_path)
     made.append(2, "closed", "user:ada@login", {"why": "cancelled", "reason": "enough"})
-    append(made.folder, JOB, "ended", {"attempt": "a", "epoch": "1000000", "status": 0, "signal": None, "outcome": None,
-                                       "step": None})  # fmt: skip
+    body = {"attempt": "a", "epoch": "1000000", "status": 0, "signal": None, "outcome": None, "step": None}
+    append(made.folder, JOB, "ended", body)
     assert len(made.read()) == 2
 
 
@@ -221,3 +238,22 @@ def test_the_facts_are_json_of_the_format(scene: Scene) -> None:
     fact = json.loads((Path(made.folder) / "facts" / names[1]).read_text())
     assert fact["v"] == 1
     assert fact["by"].startswith("watch@")
+
+
+def test_too_little_space_is_said(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    root = open_root(str(tmp_path))
+    save = tmp_path / "save"
+    save.mkdir()
+    (save / "weights").write_bytes(b"w" * 1000)
+    choice = Choice(1, 10**6, str(save), 10, None)
+    real = os.statvfs(tmp_path)
+    assert low_space(root, Choice(1, 10**6, None, None, None)) is None
+
+    def said(free: int) -> str | None:
+        fields = list(real)
+        fields[1], fields[4] = 1, free  # f_frsize, f_bavail
+        monkeypatch.setattr(os, "statvfs", lambda _: os.statvfs_result(fields))
+        return low_space(root, choice)
+
+    assert said(2000) is None
+    assert "less than two saves of 1,000" in (said(1999) or "")

@@ -7,6 +7,7 @@ import os
 import signal
 import subprocess
 import sys
+from typing import TYPE_CHECKING
 
 import pytest
 
@@ -14,7 +15,6 @@ from slurm_dispatch.store.root import open_root
 from slurm_dispatch.watch.turn import claim_run, end_run, is_gone, last_run, this_process
 from tests.watch.rig import TRAINER, Scene, until
 from tests.watch.test_signals import _script
-from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -266,7 +266,8 @@ def test_env_is_safe_for_a_shell(scene: Scene) -> None:
     root = scene.folder / 'it\'s $(touch evil) `touch evil`\n"x" \\ é'
     root.mkdir()
     environment = scene.environment(DISPATCH_CHECKPOINT=str(root), DISPATCH_RESUME="/old")
-    line = f'eval "$({sys.executable} -m slurm_dispatch.cli.main env --prepare)"; printf %s "$DISPATCH_CHECKPOINT|${{DISPATCH_RESUME-none}}"'
+    evaluate = f'eval "$({sys.executable} -m slurm_dispatch.cli.main env --prepare)"'
+    line = evaluate + '; printf %s "$DISPATCH_CHECKPOINT|${DISPATCH_RESUME-none}"'
     ended = subprocess.run(["sh", "-c", line], env=environment, cwd=scene.folder, capture_output=True, timeout=120)
     assert ended.stdout.decode() == f"{root}|none"
     assert not (scene.folder / "evil").exists()
