@@ -103,7 +103,10 @@ class SlurmCommands:
             if call.job_environment is not None:
                 files.append(_memory_file("environment", call.job_environment))
                 argv.insert(0, f"--export-file={files[-1]}")
+            # Found where the site's Slurm is, not along the PATH that goes to the job.
+            program = find("sbatch", self.environment)
             setting = Setting(
+                program=program,
                 environment=call.environment,
                 stdin=call.script if call.script_at is None else b"",
                 workdir=call.workdir,
@@ -112,9 +115,7 @@ class SlurmCommands:
                 limits=call.limits,
                 alarm=not call.waits,
             )
-            # Found where the site's Slurm is, not along the PATH that goes to the job.
-            program = find("sbatch", self.environment)
-            finished = run([program, *argv], setting, deadline_s=call.deadline_s, relay=call.relay, lift=lift)
+            finished = run(["sbatch", *argv], setting, deadline_s=call.deadline_s, relay=call.relay, lift=lift)
         except FileNotFoundError as error:
             return Rejected(127, f"cannot run sbatch: {error.strerror}")
         finally:

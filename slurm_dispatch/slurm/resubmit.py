@@ -116,6 +116,8 @@ def _split_environment(
         for name in NAMES:
             if name in marks and PREFIX + name in variables:
                 passed[PREFIX + name] = marks[name] + variables[PREFIX + name]
+        if export is not None:  # sbatch sets it for srun, and the file makes it forget
+            passed["SLURM_EXPORT_ENV"] = export
         text = "".join(f"{name}={value}\0" for name, value in passed.items())
         return plugin, text.encode("utf-8", "surrogateescape")
     named = {word for word in words if "=" not in word}

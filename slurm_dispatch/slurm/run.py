@@ -72,6 +72,8 @@ class Setting:
     :param stdin: the bytes that it reads; it never reads ours.
     :param files: descriptors that it inherits under their own numbers.
     :param limits: soft resource limits, as (name of :mod:`resource`, value); never above the hard limit.
+    :param program: the file to run; otherwise it is looked for on ``environment``'s ``PATH``. The command is told
+        ``argv[0]`` as its name either way, and says it in its messages.
     :param alarm: the command carries an alarm clock of its own, for the case that this process is stopped.
     """
 
@@ -81,6 +83,7 @@ class Setting:
     umask: int | None = None
     files: Sequence[int] = ()
     limits: Sequence[tuple[str, int]] = ()
+    program: str | None = None
     alarm: bool = True
 
 
@@ -108,7 +111,7 @@ def run(
 
 
 def _start(argv: Sequence[str], setting: Setting, deadline_s: float) -> subprocess.Popen[bytes]:
-    program = find(argv[0], setting.environment)
+    program = setting.program or find(argv[0], setting.environment)
     parent = os.getpid()
     # The C library is opened before the fork; after it only calls that are safe there remain.
     prctl = ctypes.CDLL(None, use_errno=True).prctl
@@ -132,7 +135,8 @@ def _start(argv: Sequence[str], setting: Setting, deadline_s: float) -> subproce
             view = view[os.write(stdin, view) :]
         os.lseek(stdin, 0, os.SEEK_SET)
         return subprocess.Popen(
-            [program, *argv[1:]],
+            list(argv),
+            executable=program,
             stdin=stdin,
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,

@@ -183,7 +183,7 @@ def _record(
 
 
 def _waited(answer: Accepted, port: SlurmPort, say: Callable[[str], None]) -> int:
-    """sbatch --wait ends with 0 for a job that was cancelled before it started (seen on 24.11): that is not success."""
+    """sbatch --wait ends with 0 for a job that was cancelled in the queue (seen on 24.11): that is not success."""
     found = port.detail([answer.slurm_job_id])[answer.slurm_job_id]
     if isinstance(found, Present) and "CANCELLED" in found.value.states:
         say(f"Slurm job {answer.slurm_job_id} was cancelled, and sbatch --wait ended with 0: this ends with 1")

@@ -71,7 +71,8 @@ class Request:
     def argv(self, comment: str) -> tuple[str, ...]:
         """sbatch's argv with ours in it, without the script where sbatch gets that from us."""
         added = (*self.added, f"--comment={comment}")
-        return self.line.with_added(added, script=self.script.path is not None)
+        # With --wrap a script is sbatch's to refuse.
+        return self.line.with_added(added, script=self.script.path is not None or self.script.wrap)
 
 
 @dataclass(frozen=True, slots=True)
@@ -176,7 +177,8 @@ def _added(options: Options, script: Script) -> tuple[str, ...]:
     if not options.requeue():
         added.append("--no-requeue")
     outputs = [options.value("output"), options.value("error")]
-    if options.value("open-mode") is None and any(name and not _HAS_ID.search(name) for name in outputs):
+    shared = [name for name in outputs if name and name != os.devnull and not _HAS_ID.search(name)]
+    if shared and options.value("open-mode") is None:
         added.append("--open-mode=append")
     if script.path is None and not script.wrap and script.name != "sbatch" and options.value("job-name") is None:
         added.append(f"--job-name={script.name}")

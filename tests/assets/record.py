@@ -29,7 +29,9 @@ ACCOUNT = [
 def call(host: str, argv: list[str]) -> dict[str, object]:
     """One call, as the adapter makes it."""
     prefix = ["docker", "exec", "-u", "ada", "-w", "/home/ada", "-e", "LC_ALL=C", "-e", "SLURM_TIME_FORMAT=%s", host]
-    done = subprocess.run([*prefix, *argv], capture_output=True, text=True, errors="surrogateescape", timeout=DEADLINE_S)
+    done = subprocess.run(
+        [*prefix, *argv], capture_output=True, text=True, errors="surrogateescape", timeout=DEADLINE_S
+    )
     return {"argv": argv, "status": done.returncode, "stdout": done.stdout, "stderr": done.stderr}
 
 

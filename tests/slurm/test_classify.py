@@ -9,11 +9,14 @@ from slurm_dispatch.slurm.classify import HelperEnd, classify
 from slurm_dispatch.slurm.port import JobDetail
 
 
-def job(*states: str, code: tuple[int, int] = (0, 0), reason: str = "None", nodes: str = "c1", **more: int) -> JobDetail:
+def job(
+    *states: str, code: tuple[int, int] = (0, 0), reason: str = "None", nodes: str = "c1", **more: int
+) -> JobDetail:
     """An object."""
     return JobDetail(
         slurm_job_id=1, uid=1000, states=frozenset(states), reason=reason, exit_status=code[0], exit_signal=code[1],
-        restart=more.get("restart", 0), submit_time=1, start_time=2, end_time=3, nodes=nodes, comment="", source="json",
+        restart=more.get("restart", 0), submit_time=1, start_time=2, end_time=3, nodes=nodes, comment="",
+        source="json",
         by_uid=more.get("by_uid"),
     )  # fmt: skip
 

@@ -74,7 +74,7 @@ def test_reading_is_getopts(
 def test_sbatchs_words_pass_untouched(
     options: list[tuple[list[str], tuple[str, str | None]]], dashes: list[str], rest: list[str], data: st.DataObject
 ) -> None:
-    """Ours are taken out wherever they stand between sbatch's, and all the rest is there byte for byte and in order."""
+    """Ours are taken out wherever they stand between sbatch's; all the rest is there byte for byte and in order."""
     own = [["--checkpoint", "/c"], ["--on=failed:stop"], ["--adopt-root"], ["--start-from", "--odd"], ["--no-plan"]]
     theirs = [words for words, _ in options]
     mixed = list(theirs)
@@ -167,7 +167,13 @@ def test_variables_become_options() -> None:
     found = from_variables({"SBATCH_PARTITION": "low", "SLURM_HINT": "a", "SBATCH_HINT": "b", "OTHER": "x"})
     assert found == (("hint", "a"), ("hint", "b"), ("partition", "low"))
     assert from_variables({"SBATCH_REQ_SWITCH": "2", "SBATCH_WAIT4SWITCH": "10:00"}) == (("switches", "2@10:00"),)
-    for value, expected in (("", "--overcommit"), ("yes", "--overcommit"), ("2", "--overcommit"), ("0", None), ("no", None)):
+    for value, expected in (
+        ("", "--overcommit"),
+        ("yes", "--overcommit"),
+        ("2", "--overcommit"),
+        ("0", None),
+        ("no", None),
+    ):
         assert as_argument("overcommit", value) == expected
     assert as_argument("partition", "") == "--partition="
     assert (as_argument("exclusive", ""), as_argument("exclusive", "user")) == ("--exclusive", "--exclusive=user")

@@ -131,7 +131,9 @@ def test_numbers_are_plain_or_structures() -> None:
     assert (detail.exit_status, detail.exit_signal) == (0, 9)
 
 
-@pytest.mark.parametrize("text", ["", "{", "[]", "null", '{"jobs": {}}', '{"jobs": [3]}', '{"jobs": [{"job_id": 3}]}'])
+@pytest.mark.parametrize(
+    "text", ["", "{", "[]", "null", '{"jobs": {}}', '{"jobs": [3]}', '{"jobs": [{"job_id": 3}]}']
+)
 def test_json_that_is_none_of_it(text: str) -> None:
     """Loud and harmless."""
     assert isinstance(parse_detail_json(text, 3), Unknown)

@@ -54,8 +54,8 @@ def test_trouble_on_the_way_is_not_certain(said: str) -> None:
     [
         "sbatch: error: Batch job submission failed: Invalid account or account/partition combination specified\n",
         "sbatch: error: Batch job submission failed: Requested node configuration is not available\n",
-        "sbatch: error: Slurm job queue full, sleeping and retrying\n"
-        "sbatch: error: Batch job submission failed: Unable to create job record, try again\n",
+        ("sbatch: error: Slurm job queue full, sleeping and retrying\n"
+        "sbatch: error: Batch job submission failed: Unable to create job record, try again\n"),
         "sbatch: unrecognized option '--nonsense'\nTry \"sbatch --help\" for more information\n",
         "sbatch: error: This does not look like a batch script.  The first\n",
         "sbatch: error: Batch job submission failed: Access/permission denied\n",
@@ -69,7 +69,8 @@ def test_refusals(said: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "end", [finished(-9), finished(1), finished(0), finished(None, timed_out=True), finished(0, "x\n", truncated=True)]
+    "end",
+    [finished(-9), finished(1), finished(0), finished(None, timed_out=True), finished(0, "x\n", truncated=True)],
 )
 def test_an_end_without_a_word(end: Finished) -> None:
     """Killed, silent, or over a limit: not certain."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import TYPE_CHECKING
 
 import pytest
 from hypothesis import given
@@ -12,8 +13,10 @@ from slurm_dispatch.model.identity import find_word
 from slurm_dispatch.records.spec import Spec
 from slurm_dispatch.slurm.directives import foreign_options, lines_of, sbatch_options, without
 from slurm_dispatch.slurm.limits import propagated
-from slurm_dispatch.slurm.port import SbatchCall
 from slurm_dispatch.slurm.resubmit import resubmission
+
+if TYPE_CHECKING:
+    from slurm_dispatch.slurm.port import SbatchCall
 
 SPEC = Spec(
     job="abc", generation=2, user="ada", uid=1, gid=1, groups=(), cluster="c", name="n", root="/r", shared=False,
@@ -65,19 +68,24 @@ def test_an_export_that_would_throw_the_file_away(export: str) -> None:
 
 
 def test_an_export_of_all_and_more() -> None:
-    """ALL keeps the file."""
-    assert again(replace(SPEC, argv=("--export=ALL,X=2",))).job_environment == ENVIRONMENT
+    """ALL keeps the file, and srun in the job is told of the option."""
+    handed = again(replace(SPEC, argv=("--export=ALL,X=2",))).job_environment
+    assert handed is not None
+    assert sorted(handed.split(b"\0")) == sorted([*ENVIRONMENT.split(b"\0"), b"SLURM_EXPORT_ENV=ALL,X=2"])
 
 
 def test_what_is_not_repeated() -> None:
-    """Options of the first submission alone go, on the command line and in the script, and the script's lines stay."""
-    script = b"#!/bin/sh\n#SBATCH --hold -N 3 --begin=now+1hour\n#SBATCH -d afterok:3 # why\n#SBATCH -Wn 2\n:\n#SBATCH -H\n"
+    """Options of the first submission alone go, on the command line and in the script; the lines stay."""
+    script = b"#!/bin/sh\n#SBATCH --hold -N 3 --begin=now+1hour\n"
+    script += b"#SBATCH -d afterok:3 # why\n#SBATCH -Wn 2\n:\n#SBATCH -H\n"
     call = again(script=script)
     assert call.script == b"#!/bin/sh\n#SBATCH -N 3\n#SBATCH\n#SBATCH --ntasks=2\n:\n#SBATCH -H\n"
     assert call.script_at == len(call.argv) - 2
     assert call.argv[call.script_at :] == ("--x", "a b")
     assert "/state/jobs/abc/script" not in call.argv
-    spec = replace(SPEC, argv=("--hold", "--begin=now", "--parsable", "--wait", "--nodes=2", "--dependency=singleton"))
+    spec = replace(
+        SPEC, argv=("--hold", "--begin=now", "--parsable", "--wait", "--nodes=2", "--dependency=singleton")
+    )
     assert again(spec).argv[0:2] == ("--nodes=2", "--comment=mine dispatch:abc:2:7")
 
 
@@ -116,7 +124,9 @@ def test_limits(config: dict[str, str], asked: str | None, expected: dict[str, s
     spec = SPEC if asked is None else replace(SPEC, argv=(f"--propagate={asked}" if asked else "--propagate",))
     handed = again(spec, config=config).job_environment
     assert handed is not None
-    assert {e.split(b"=")[0].decode()[13:] for e in handed.split(b"\0") if e.startswith(b"SLURM_RLIMIT_")} == set(expected)
+    assert {e.split(b"=")[0].decode()[13:] for e in handed.split(b"\0") if e.startswith(b"SLURM_RLIMIT_")} == set(
+        expected
+    )
 
 
 @given(st.binary(max_size=120))

@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from slurm_dispatch.errors import NothingThereError
 from slurm_dispatch.records.fold import fold
 from slurm_dispatch.state.folder import StateFolder, make_state
 
@@ -71,6 +72,7 @@ class Scene:
 
     def __init__(self, extra: str = "", *, at: Path | None = None) -> None:
         self.uid, self.gid, self.user = person()
+        self.started: list[Running] = []
         # Below /tmp and not pytest's own folder, which only its owner may enter.
         self.path = at or Path(tempfile.mkdtemp(prefix="dispatch-scene-"))
         for name in ("bin", "answers", "calls", "home", "scratch"):
@@ -94,10 +96,12 @@ class Scene:
         """The user's uid."""
         return person()[0]
 
-    def __enter__(self) -> Scene:
+    def __enter__(self) -> Scene:  # noqa: PYI034 - nobody derives from it
         return self
 
     def __exit__(self, *_: object) -> None:
+        for running in self.started:
+            running.end()
         shutil.rmtree(self.path)
 
     def answer(self, command: str, **knobs: Any) -> None:
@@ -124,7 +128,7 @@ class Scene:
 
     def start(self, argv: Sequence[str], *, stdin: bytes = b"", env: Mapping[str, str] | None = None) -> Running:
         """Start ``dispatch ARGV`` as the user, in a fork: nothing has to be loaded again."""
-        out, err, given = (tempfile.TemporaryFile() for _ in range(3))
+        out, err, given = (tempfile.TemporaryFile() for _ in range(3))  # noqa: SIM115 - closed by whoever waits
         given.write(stdin)
         given.seek(0)
         sys.stdout.flush()
@@ -134,8 +138,8 @@ class Scene:
             try:
                 for number, file in enumerate((given, out, err)):
                     os.dup2(file.fileno(), number)
-                sys.stdin = open(0, closefd=False)
-                sys.stdout, sys.stderr = (open(number, "w", closefd=False) for number in (1, 2))
+                sys.stdin = open(0, closefd=False)  # noqa: SIM115
+                sys.stdout, sys.stderr = (open(number, "w", closefd=False) for number in (1, 2))  # noqa: SIM115
                 self._become()
                 os.environ.clear()
                 os.environ.update(self.environment(env))
@@ -143,7 +147,9 @@ class Scene:
             finally:
                 os._exit(99)
         given.close()
-        return Running(child, out, err)
+        running = Running(child, out, err)
+        self.started.append(running)
+        return running
 
     def run(self, *argv: str, stdin: bytes = b"", env: Mapping[str, str] | None = None) -> Result:
         """Run ``dispatch ARGV`` as the user and wait for it."""
@@ -193,6 +199,13 @@ class Scene:
         fold(facts)
         return facts
 
+    def facts_so_far(self) -> list[Fact]:
+        """The facts of the only record while it is being made; none before fact 1 is there."""
+        try:
+            return [fact for record in self.records() for fact in record.read()]
+        except NothingThereError:
+            return []
+
     def kinds(self) -> list[str]:
         """Their kinds."""
         return [fact.kind for fact in self.facts()]
@@ -203,6 +216,7 @@ class Running:
 
     def __init__(self, child: int, out: Any, err: Any) -> None:
         self.child, self.out, self.err = child, out, err
+        self.ended = False
 
     def signal(self, number: int) -> None:
         """Send it a signal."""
@@ -214,13 +228,24 @@ class Running:
         while True:
             ended, status = os.waitpid(self.child, os.WNOHANG)
             if ended:
+                self.ended = True
                 break
             if time.monotonic() > end:
                 os.kill(self.child, signal.SIGKILL)
                 os.waitpid(self.child, 0)
+                self.ended = True
                 raise AssertionError(f"no end after {DEADLINE_S} s: {self._text()}")
             time.sleep(0.01)
         return Result(os.waitstatus_to_exitcode(status), *self._text())
+
+    def end(self) -> None:
+        """Kill it if it still runs, for a test that failed before it waited."""
+        if not self.ended:
+            self.ended = True
+            os.kill(self.child, signal.SIGKILL)
+            os.waitpid(self.child, 0)
+            self.out.close()
+            self.err.close()
 
     def _text(self) -> tuple[bytes, bytes]:
         found = []
@@ -256,6 +281,6 @@ import slurm_dispatch.cli.plan  # noqa: E402
 import slurm_dispatch.cli.sbatch  # noqa: E402
 import slurm_dispatch.config.site  # noqa: E402
 import slurm_dispatch.slurm.commands  # noqa: E402
-import slurm_dispatch.submit.first  # noqa: E402, F401
-import slurm_dispatch.submit.plan_text  # noqa: E402, F401
+import slurm_dispatch.submit.first  # noqa: E402
+import slurm_dispatch.submit.plan_text  # noqa: E402
 import slurm_dispatch.submit.request  # noqa: E402, F401

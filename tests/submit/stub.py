@@ -1,4 +1,5 @@
 #!/usr/bin/python3 -IS
+# ruff: noqa: UP031 - any Python runs it
 """Stands in for Slurm's commands: keeps what it was called with, and answers as the files beside it say.
 
 Copied under each command's name into a scene's ``bin``. It holds no opinion on what Slurm does: what the answers
@@ -48,8 +49,9 @@ def keep(argv):
         "umask": os.umask(0),
     }
     name = "%d-%d-%s" % (time.time_ns(), os.getpid(), NAME)
-    with open(os.path.join(HERE, "calls", name), "w", **SURROGATES) as file:
+    with open(os.path.join(HERE, "calls", "." + name + ".new"), "w", **SURROGATES) as file:
         json.dump(call, file)
+    os.rename(file.name, os.path.join(HERE, "calls", name))  # whole, for who reads while we hang
 
 
 def accept(argv):
@@ -62,7 +64,7 @@ def accept(argv):
 
 
 def print_queue(argv):
-    form = [word[len("--format=") :] for word in argv if word.startswith("--format=")][0]
+    form = next(word[len("--format=") :] for word in argv if word.startswith("--format="))
     asked = len([name for name in os.listdir(os.path.join(HERE, "calls")) if name.endswith("-squeue")])
     if asked <= knobs().get("omit", 0):
         return
@@ -100,7 +102,7 @@ def main():
     sys.stdout.flush()
     sys.stderr.flush()
     if "hang_until" in knob:  # hangs until the test makes this file, or the caller ends it
-        while not os.path.exists(os.path.join(HERE, knob["hang_until"])):
+        while os.path.exists(HERE) and not os.path.exists(os.path.join(HERE, knob["hang_until"])):
             time.sleep(0.02)
     if "signal" in knob:
         os.kill(os.getpid(), knob["signal"])

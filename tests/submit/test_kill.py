@@ -89,7 +89,12 @@ def test_killed_at_every_call(folder: Path) -> None:
     """P6, C001: no object without an intent, never two objects of one job, and the next submission works."""
     # Keeping what a stand-in was called with is the test's own business.
     visited = kill_at_every_call(
-        folder, lay_out, check=nothing_torn, finished=submitted, keep=lambda point: "/calls/" not in point.text, least=15
+        folder,
+        lay_out,
+        check=nothing_torn,
+        finished=submitted,
+        keep=lambda point: "/calls/" not in point.text,
+        least=15,
     )
     texts = " ".join(point.text for point in visited)
     assert "0000000002" in texts  # the intent

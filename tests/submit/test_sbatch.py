@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+import time
 
 import pytest
 
@@ -33,7 +34,11 @@ def test_a_plain_submission(scene: Scene) -> None:
     assert scene.record().script() == (scene.home / "train.sh").read_bytes()
     spec = scene.facts()[0].body
     assert spec["argv"] == ["--nodes=2", "--time=10", "--job-name=x y", "--no-requeue"]
-    assert (spec["script_name"], spec["script_args"], spec["workdir"]) == ("train.sh", ["--epochs", "10"], str(scene.home))
+    assert (spec["script_name"], spec["script_args"], spec["workdir"]) == (
+        "train.sh",
+        ["--epochs", "10"],
+        str(scene.home),
+    )
     assert (spec["cluster"], spec["name"], spec["umask"]) == ("alpha", "x y", 0o022)
     assert scene.facts()[2].body == {"submission": 1, "cluster": "alpha", "slurm_job_id": 101, "how": "answer"}
 
@@ -41,7 +46,8 @@ def test_a_plain_submission(scene: Scene) -> None:
 def test_the_job_environment(scene: Scene) -> None:
     """Ours is set, what an outer job left is gone, the rest is as it was; the record has the limits too."""
     stale = {
-        "DISPATCH_EPOCH": "1000000", "SLURM_DISPATCH_DIR": "/old", "SLURM_RESTART_COUNT": "3", "MINE": "a\nb", "É": "\udcff",
+        "DISPATCH_EPOCH": "1000000", "SLURM_DISPATCH_DIR": "/old", "SLURM_RESTART_COUNT": "3",
+        "MINE": "a\nb", "É": "\udcff",
     }  # fmt: skip
     scene.sbatch("--start-from", "old/save", "train.sh", env=stale)
     environment = scene.call().environment
@@ -79,7 +85,7 @@ def test_an_answer_that_stays_lost(scene: Scene) -> None:
 
 
 def test_one_listing_without_the_job_proves_nothing(scene: Scene) -> None:
-    """C003: the queue leaves the job out of its first two answers; it is asked again, and nothing is submitted twice."""
+    """C003: the queue leaves the job out of two answers; it is asked again, and nothing is submitted twice."""
     scene.answer("sbatch", stdout="", stderr=LOST, status=1)
     scene.answer("squeue", omit=2)
     assert scene.sbatch("train.sh").status == 0
@@ -217,7 +223,9 @@ def test_export_is_the_users(scene: Scene, script: str, options: list[str]) -> N
 def test_a_script_at_the_limit(scene: Scene) -> None:
     """C024: we add nothing to the script; a refusal for its size is passed on and is certain."""
     script = b"#!/bin/sh\n" + b"#" * (4 * 1024 * 1024 - 210)
-    refusal = "sbatch: error: Batch job submission failed: Pathname of a file, directory or other parameter too long\n"
+    refusal = (
+        "sbatch: error: Batch job submission failed: Pathname of a file, directory or other parameter too long\n"
+    )
     scene.answer("sbatch", accept=False, stdout="", stderr=refusal, status=1)
     result = scene.sbatch(scene.write("big.sh", script))
     assert (result.status, result.theirs) == (1, refusal.encode())
@@ -240,7 +248,9 @@ def test_a_submit_limit(scene: Scene) -> None:
     assert len(scene.calls("sbatch")) == 1
 
 
-@pytest.mark.parametrize("printed", ["", "Your job is in.\n", "1\n", "Submitted batch job\n", "Submitted batch job 0\n"])
+@pytest.mark.parametrize(
+    "printed", ["", "Your job is in.\n", "1\n", "Submitted batch job\n", "Submitted batch job 0\n"]
+)
 def test_no_id_is_never_made_up(scene: Scene, printed: str) -> None:
     """C026: status 0 without an id is looked up; nothing is taken for one."""
     scene.answer("sbatch", stdout=printed, accept=False)
@@ -265,7 +275,7 @@ def test_wait_gives_back_the_jobs_status(scene: Scene) -> None:
     """C031: with --wait the record has the id while sbatch waits, and its status, the job's, is given back."""
     scene.answer("sbatch", stdout="Submitted batch job {id}\n", status=7, hang_until="over")
     running = scene.start(["sbatch", "--checkpoint", str(scene.root), "-W", "train.sh"])
-    until("the id is in the record", lambda: scene.records() and len(scene.records()[0].read()) == 3)
+    until("the id is in the record", lambda: len(scene.facts_so_far()) == 3)
     (scene.path / "over").touch()
     assert running.wait().status == 7
     assert "--wait" not in scene.facts()[0].body["argv"]
@@ -276,15 +286,13 @@ def test_wait_has_no_deadline(scene: Scene) -> None:
     scene.config.write_text(f'state = "{scene.path}/state"\nsubmit_timeout_s = 5\n')
     scene.answer("sbatch", stdout="Submitted batch job {id}\n", hang_until="over")
     running = scene.start(["sbatch", "--checkpoint", str(scene.root), "--wait", "train.sh"])
-    until("the intent's deadline is over", lambda: scene.records() and _overdue(scene))
+    until("the intent's deadline is over", lambda: _overdue(scene))
     (scene.path / "over").touch()
     assert running.wait().status == 0
 
 
 def _overdue(scene: Scene) -> bool:
-    import time
-
-    facts = scene.records()[0].read()
+    facts = scene.facts_so_far()
     return len(facts) > 1 and time.time() > facts[1].body["deadline"] + 1
 
 
@@ -377,7 +385,9 @@ def test_unprotected(scene: Scene) -> None:
     result = scene.run("sbatch", "--unprotected", "-N1", "train.sh", env={"DISPATCH_JOB": "x"})
     assert (result.status, result.ours) == (0, [])
     assert scene.call().argv == ["-N1", "train.sh"]
-    assert not [name for name in scene.call().environment if name.startswith("SLURM_DISPATCH_") or name == "DISPATCH_JOB"]
+    assert not [
+        name for name in scene.call().environment if name.startswith("SLURM_DISPATCH_") or name == "DISPATCH_JOB"
+    ]
     assert scene.records() == []
 
 
@@ -419,7 +429,9 @@ def test_what_we_add(
 def test_the_users_comment(scene: Scene, place: str) -> None:
     """The user's comment stays, the identity word is its last; a word that was copied from another job goes."""
     text = "my run dispatch:abc:0:7 two"
-    name = scene.write("a.sh", "#!/bin/sh\n" + (f'#SBATCH --comment="{text}"\n:\n' if place == "directive" else ":\n"))
+    name = scene.write(
+        "a.sh", "#!/bin/sh\n" + (f'#SBATCH --comment="{text}"\n:\n' if place == "directive" else ":\n")
+    )
     scene.sbatch(*(["--comment", text] if place == "argv" else []), name)
     comments = [word for word in scene.call().argv if word.startswith("--comment=")]
     assert comments == [f"--comment=my run two dispatch:{scene.record().key}:0:1"]
@@ -507,7 +519,9 @@ def test_the_plan_is_said(scene: Scene) -> None:
 
 def test_an_option_of_a_plugin(scene: Scene) -> None:
     """A long option that the table does not have is looked up in sbatch's help, so that the script is found."""
-    scene.answer("sbatch", help="Options provided by plugins:\n      --container-image=[USER@]IMAGE   [pyxis] image\n")
+    scene.answer(
+        "sbatch", help="Options provided by plugins:\n      --container-image=[USER@]IMAGE   [pyxis] image\n"
+    )
     scene.sbatch("--container-image", "img", "-N1", "train.sh")
     assert own_words(scene.call().argv) == ["--container-image", "img", "-N1", "--no-requeue", "train.sh"]
     assert "--container-image=img" in scene.facts()[0].body["argv"]
@@ -519,3 +533,21 @@ def test_a_script_that_is_not_there(scene: Scene) -> None:
     result = scene.sbatch("no.sh")
     assert (result.status, result.stderr) == (1, b"sbatch: error: Unable to open file no.sh\n")
     assert scene.call().argv == ["no.sh"]
+
+
+def test_a_script_beside_a_wrapped_command(scene: Scene) -> None:
+    """It is sbatch that refuses it: it must see the script."""
+    scene.sbatch("--wrap", "true", "train.sh", "x")
+    assert own_words(scene.call().argv) == ["--wrap", "true", "--no-requeue", "train.sh", "x"]
+
+
+def test_a_wait_for_a_cancelled_job(scene: Scene) -> None:
+    """C031: sbatch --wait ends with 0 for a job that was cancelled in the queue; ours ends with 1 and says so."""
+    number = 4
+    text = "JobId=4 JobName=x\n   UserId=a(1) GroupId=b(2)\n   JobState=CANCELLED Reason=None Dependency=(null)\n"
+    text += "   Requeue=0 Restarts=0 BatchFlag=1 Reboot=0 ExitCode=0:0\n   StartTime=1 EndTime=2 Deadline=N/A\n"
+    scene.answer("sbatch", stdout=f"Submitted batch job {number}\n")
+    scene.answer("scontrol", stdout=text)
+    result = scene.sbatch("--wait", "train.sh")
+    assert result.status == 1
+    assert "cancelled" in result.ours[-1]
