@@ -24,7 +24,7 @@ def test_saves_are_published_and_the_status_is_passed_on(scene: Scene) -> None:
 
 def test_the_last_scan_finds_what_the_command_left(scene: Scene) -> None:
     helper = scene.train("save 10 exit 0", "--done", "done", "--interval", "1h")
-    assert helper.end() == 0
+    assert helper.end() == 0, helper.said
     assert scene.published() == [(1, 10)]
 
 
@@ -56,12 +56,12 @@ def test_a_settled_save_is_published_and_said_to_be_assumed(scene: Scene) -> Non
     helper.until_said("published step 10")
     assert helper.has_said("assumed whole after 0.3 s")
     scene.open("one")
-    assert helper.end() == 0
+    assert helper.end() == 0, helper.said
 
 
 def test_the_last_scan_waits_for_a_save_to_settle(scene: Scene) -> None:
     helper = scene.train("bare 10 exit 0", "--settle", "1")
-    assert helper.end() == 0
+    assert helper.end() == 0, helper.said
     assert scene.published() == [(1, 10)]
 
 
@@ -70,7 +70,7 @@ def test_a_save_without_its_marker_is_never_assumed(scene: Scene) -> None:
     helper = scene.train("half 10 wait one exit 0", "--done", "done", "--settle", "0.2")
     helper.until_said("has no done")
     scene.open("one")
-    assert helper.end() == 0
+    assert helper.end() == 0, helper.said
     assert scene.published() == []
 
 
@@ -80,7 +80,7 @@ def test_an_empty_folder_is_no_save(scene: Scene) -> None:
     helper = scene.helper("--settle", "0.2", "--", "sh", "-c", script, "sh", "{dir}", str(scene.gates))
     helper.until_said("published step 4")
     scene.open("one")
-    assert helper.end() == 0
+    assert helper.end() == 0, helper.said
     assert scene.published() == [(1, 4)]
 
 
@@ -95,7 +95,7 @@ def test_rotation_with_a_limit_of_one(scene: Scene) -> None:
     assert not (scene.execution() / "checkpoint-20").exists()
     assert len((scene.latest() / "weights").read_bytes()) > 200_000
     scene.open("four")
-    assert helper.end() == 0
+    assert helper.end() == 0, helper.said
 
 
 def test_a_ghost_cannot_take_the_save_that_its_replacement_resumes_from(scene: Scene) -> None:
@@ -138,7 +138,7 @@ def test_a_step_back_can_be_allowed(scene: Scene) -> None:
     """C089: newest is the greatest epoch, then the step."""
     assert scene.train("save 100 exit 0").end() == 0
     helper = scene.train("save 5 exit 0", "--done", "done", "--allow-step-back", number=2)
-    assert helper.end() == 0
+    assert helper.end() == 0, helper.said
     assert scene.published() == [(2, 5), (1, 100)]
 
 
@@ -183,11 +183,11 @@ def _output(helper: object) -> tuple[dict[str, str], list[str]]:
 def test_not_managed(scene: Scene) -> None:
     environment = {name: value for name, value in scene.environment().items() if not name.startswith("DISPATCH_")}
     helper = scene.train("save 10 exit 0", "--done", "done", "--root", str(scene.root), environment=environment)
-    assert helper.end() == 0
+    assert helper.end() == 0, helper.said
     assert sum("not managed" in line for line in helper.lines) == 1
     assert [(one.epoch, one.step) for one in scene.publications()] == [(0, 10)]
     managed = scene.train("exit 0")
-    assert managed.end() == 0
+    assert managed.end() == 0, managed.said
     assert "checkpoint-10" in managed.said
     refused = scene.train("exit 0", "--require-managed", "--root", str(scene.root), environment=environment)
     assert refused.end() == 77
@@ -268,7 +268,7 @@ def test_the_step_comes_from_the_name_alone(scene: Scene) -> None:
     script = 'cp tracker "$1/latest"; echo 99 > "$1/latest_checkpointed_iteration.txt"; mkdir "$1/global_step20"; '
     script += 'echo w > "$1/global_step20/weights"; echo 1 > "$1/global_step20/done"'
     helper = scene.helper("--pattern", "global_step{step}", "--done", "done", "--", "sh", "-c", script, "sh", "{dir}")
-    assert helper.end() == 0
+    assert helper.end() == 0, helper.said
     assert scene.published() == [(1, 20)]
 
 
@@ -291,4 +291,4 @@ def test_a_file_that_is_rewritten_in_place_does_not_change_what_was_published(sc
     assert (scene.execution() / "checkpoint-10" / "weights").read_bytes() != before
     assert (scene.latest() / "weights").read_bytes() == before
     scene.open("three")
-    assert helper.end() == 0
+    assert helper.end() == 0, helper.said
