@@ -9,6 +9,9 @@ from __future__ import annotations
 import os
 import random
 import secrets
+import shutil
+import tempfile
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import hypothesis
@@ -60,6 +63,15 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 def rng(request: pytest.FixtureRequest) -> random.Random:
     """Random choices of one test: repeated by ``SEED``, whatever else runs."""
     return random.Random(f"{os.environ['SEED']} {request.node.nodeid}")
+
+
+@pytest.fixture
+def open_tmp() -> Iterator[Path]:
+    """A folder that every user can reach: pytest's own lie below one that only root may pass through."""
+    folder = Path(tempfile.mkdtemp(prefix="slurm-dispatch-test-"))
+    folder.chmod(0o755)
+    yield folder
+    shutil.rmtree(folder, ignore_errors=True)
 
 
 @pytest.fixture(scope="session")

@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import json
 import os
-import stat
+from typing import TYPE_CHECKING
 
 import pytest
 
-from tests.hooks.lab import START, Lab, waiting
+from tests.hooks.lab import START, SYSTEM_PYTHON, Lab, waiting
+
+if TYPE_CHECKING:
+    from pathlib import Path
 
 NAME = f"7.{START}"
 ORPHAN = {
@@ -190,11 +193,9 @@ def test_a_planted_file_is_removed_and_never_followed(system_lab: Lab, kind: str
     assert kind == "link" or system_lab.files() == []
 
 
-def test_the_note_is_written_as_slurmuser(system_lab: Lab) -> None:
+def test_the_note_is_written_as_slurmuser(open_tmp: Path) -> None:
     """C125: root is squashed on a shared filesystem, so it never writes there itself."""
-    system_lab.folder.chmod(0o755)
-    for path in (system_lab.folder, *list(system_lab.folder.parents)[:2]):
-        path.chmod(path.stat().st_mode | stat.S_IXOTH)
+    system_lab = Lab(open_tmp, python=SYSTEM_PYTHON)
     os.chown(system_lab.notes, 65533, 65532)
     system_lab.configure(slurm_user="65533")
     prolog(system_lab)

@@ -23,13 +23,13 @@ ME = os.getuid()
 
 
 @pytest.fixture
-def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> StateFolder:
-    make_state(str(tmp_path / "state"), slurm_uid=ME, slurm_gid=os.getgid())
-    config = tmp_path / "dispatch.toml"
-    config.write_text(f'state = "{tmp_path}/state"\n')
+def folder(open_tmp: Path, monkeypatch: pytest.MonkeyPatch) -> StateFolder:
+    make_state(str(open_tmp / "state"), slurm_uid=ME, slurm_gid=os.getgid())
+    config = open_tmp / "dispatch.toml"
+    config.write_text(f'state = "{open_tmp}/state"\n')
     config.chmod(0o644)
     monkeypatch.setenv("DISPATCH_CONFIG", str(config))
-    return StateFolder(str(tmp_path / "state"))
+    return StateFolder(str(open_tmp / "state"))
 
 
 def store(folder: StateFolder, life: Life) -> None:
@@ -133,9 +133,6 @@ def test_root_reads_the_jobs_of_others_with_their_rights(
         *map(str, Path(record.facts_folder).glob("*")),
     ):
         os.chown(path, uid, uid)
-    for parent in Path(folder.path).parents:
-        if parent.stat().st_mode & 0o011 != 0o011:
-            parent.chmod(parent.stat().st_mode | 0o011)
     jobs = own_jobs(folder, None)
     monkeypatch.setattr(reading, "_pack", lambda *_: json.dumps({"theirs": [str(os.geteuid())]}).encode())
     (answer,) = read_jobs(folder, jobs).values()
