@@ -138,3 +138,15 @@ def sync(descriptor: int, shown: bytes) -> bool:
             return False
         raise store_error(error, "syncing folder", shown) from error
     return True
+
+
+def sync_path(path: bytes) -> bool:
+    """:func:`sync` of the folder at ``path``, which must be no link."""
+    try:
+        descriptor = os.open(path, _FOLDER)
+    except OSError as error:
+        raise store_error(error, "syncing folder", path) from error
+    try:
+        return sync(descriptor, path)
+    finally:
+        os.close(descriptor)

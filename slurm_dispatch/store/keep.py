@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import os
+import secrets
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from slurm_dispatch.durable import TEMPORARY_PREFIX
-from slurm_dispatch.errors import AbsentError, BadDataError, TransientError, show
+from slurm_dispatch.errors import AbsentError, BadDataError, TransientError, show, store_error
 from slurm_dispatch.model.identity import check_attempt
-from slurm_dispatch.store.folders import list_fresh, tries
-from slurm_dispatch.store.manifest import SaveState, manifest_of, state_of, write_manifest
+from slurm_dispatch.store.folders import list_fresh, sync_path, tries
+from slurm_dispatch.store.manifest import SaveState, manifest_of, read_manifest, state_of, write_manifest
 from slurm_dispatch.store.remove import remove_quietly
 from slurm_dispatch.store.saves import check_length, relative_save
 from slurm_dispatch.store.transfer import COPY_BELOW, transfer
@@ -27,14 +28,23 @@ RESUME_NAMES_MAX = 100
 
 
 def keep(
-    root: CheckpointRoot, attempt: str, source: str | bytes, *, proof: Proof, copy: bool = False
+    root: CheckpointRoot,
+    attempt: str,
+    source: str | bytes,
+    *,
+    proof: Proof,
+    copy: bool = False,
+    expected: Look | None = None,
 ) -> bytes | None:
     """Make ``exec/<attempt>/kept/<name of source>``, durable, and its manifest.
 
     :param source: relative to the root, or absolute; inside ``exec/<attempt>/``; a file or a folder.
     :param copy: copy files of every size, for savers that rewrite large ones in place.
+    :param expected: the look that showed that the source is whole. Without it a rotation that began after that
+        look, and was stopped half-way, would go unseen.
     :returns: the kept path relative to the root, to be published; ``None`` if the source changed or went
-        meanwhile (try again at the next scan). A name that is kept already is returned as it is.
+        meanwhile (try again at the next scan). What is kept already under this name, by a keeper that was killed
+        before it published, is returned if it is as it was kept; if not, it is kept anew.
     :raises BadDataError: an empty save, links that leave it, special files, a path too long to be published.
     :raises StoreError: the disk; nothing but a ``.tmp-`` name is left.
     """
@@ -44,13 +54,40 @@ def keep(
     check_length(kept, root.name_max())
     folder = root.make_in_execution(attempt, b"kept")
     if os.path.lexists(os.path.join(folder, name)):
-        return kept
+        if _is_kept(root, kept):
+            sync_path(folder)  # whoever renamed it may have been killed, or refused, before this
+            return kept
+        _remove(folder, name)
 
     def before(seen: Look) -> None:
         write_manifest(root, kept, manifest_of(seen, proof))
 
-    seen = transfer(os.path.join(root.raw, relative), folder, name, copy=copy, before=before)
+    seen = transfer(os.path.join(root.raw, relative), folder, name, copy=copy, expected=expected, before=before)
     return None if seen is None else kept
+
+
+def _is_kept(root: CheckpointRoot, kept: bytes) -> bool:
+    """Whether what is kept stays: it is as it was kept, or is published and so not ours to touch.
+
+    A later turn of the command may have written the save again in place, and through the links into the kept one:
+    large files of the one turn, small ones of the other.
+    """
+    manifest, now = read_manifest(root, kept), look(os.path.join(root.raw, kept), read=False)
+    if manifest is not None and now is not None and manifest_of(now, manifest.proof) == manifest:
+        return True
+    return any(publication.path == kept for publication in root.listing())
+
+
+def _remove(folder: bytes, name: bytes) -> None:
+    """Remove a kept save that nobody has published, first out of sight as one."""
+    away = os.path.join(folder, f"{TEMPORARY_PREFIX}{secrets.token_hex(8)}".encode())
+    try:
+        os.rename(os.path.join(folder, name), away)
+    except FileNotFoundError:
+        return
+    except OSError as error:
+        raise store_error(error, "removing", os.path.join(folder, name)) from error
+    remove_quietly(away)
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,10 +136,12 @@ def _take(root: CheckpointRoot, attempt: str, source: bytes, copy: bool) -> byte
         if not os.path.lexists(path):
             try:
                 return None if transfer(source, folder, name, copy=copy) is None else path
-            except TransientError:
+            except (AbsentError, TransientError) as error:
+                # Another process of this execution chose at the same time and was first, or swept what was half made.
                 if not os.path.lexists(path):
+                    if isinstance(error, AbsentError):
+                        return None
                     raise
-                # Another process of this execution chose at the same time and was first.
         if _same(source, path):
             return path
     raise BadDataError(f"save {show(source)} has been taken {RESUME_NAMES_MAX} times in one execution")

@@ -48,19 +48,26 @@ class _Changed(Exception):
 
 
 def transfer(
-    source: bytes, folder: bytes, name: bytes, *, copy: bool, before: Callable[[Look], None] | None = None
+    source: bytes,
+    folder: bytes,
+    name: bytes,
+    *,
+    copy: bool,
+    expected: Look | None = None,
+    before: Callable[[Look], None] | None = None,
 ) -> Look | None:
     """Make ``folder/name`` of the save at ``source``, durable.
 
     :param source: absolute.
     :param copy: copy files of every size.
+    :param expected: what was judged to be whole; a source that is no longer that has changed.
     :param before: called with the look at the source just before the rename.
     :returns: the look at what was made; ``None`` if the source went or changed meanwhile.
     :raises BadDataError: it is empty, or has special files or links that leave it.
     :raises StoreError: the disk; then only a ``.tmp-`` name is left, if that.
     """
     seen = look(source, read=False)
-    if seen is None:
+    if seen is None or (expected is not None and seen.entries != expected.entries):
         return None
     _check(source, seen)
     temporary = os.path.join(folder, f"{TEMPORARY_PREFIX}{secrets.token_hex(8)}".encode())

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import errno
 import fnmatch
+import json
 import os
 import re
 import stat
@@ -23,6 +24,9 @@ if TYPE_CHECKING:
 
 ENTRIES_MAX = 500_000
 """Files and folders in one save. The largest sharded saves that we know of have some ten thousand."""
+
+JSON_MARKER_MAX = 64 << 20
+"""Bytes; a marker that is longer is not read. The state of a trainer after a million steps has some twenty MiB."""
 
 _VANISHED = frozenset({errno.ENOENT, errno.ENOTDIR, errno.ESTALE})
 _TEMPORARY = (
@@ -100,7 +104,8 @@ def look(path: str | bytes, markers: Sequence[str] = (), *, read: bool = True) -
     """List a save (a file or a folder), never through a link.
 
     :param markers: shell patterns of paths in the save; ``{name}`` in one stands for the save's own name and
-        makes it the name of a sibling (``{name}.done``). All must be there for the save to be proved.
+        makes it the name of a sibling (``{name}.done``). All must be there for the save to be proved, and one
+        that is called ``.json`` must be JSON.
     :param read: look into the files that have a structure of their own (zip, so ``torch.save`` and ``.npz``;
         safetensors): beginning and end are read.
     :returns: ``None`` if it is not there, or something of it went while it was listed.
@@ -111,7 +116,7 @@ def look(path: str | bytes, markers: Sequence[str] = (), *, read: bool = True) -
     try:
         entries = tuple(sorted(_walk(raw), key=lambda entry: entry.path))
         torn, whole_file = _structures(raw, entries) if read else (None, False)
-        marked = bool(markers) and all(_marked(raw, entries, marker) for marker in markers)
+        marked = bool(markers) and all(_marked(raw, entries, marker, read) for marker in markers)
     except OSError as error:
         if error.errno in _VANISHED:
             return None
@@ -160,13 +165,28 @@ def _structures(raw: bytes, entries: tuple[Entry, ...]) -> tuple[bytes | None, b
     return None, single
 
 
-def _marked(raw: bytes, entries: tuple[Entry, ...], marker: str) -> bool:
+def _marked(raw: bytes, entries: tuple[Entry, ...], marker: str, read: bool) -> bool:
     folder, name = os.path.split(raw)
     if "{name}" in marker:
         beside = os.fsencode(marker).replace(b"{name}", name)
         return os.path.lexists(os.path.join(folder, beside))
     pattern = os.fsencode(marker)
-    return any(entry.path and fnmatch.fnmatchcase(entry.path, pattern) for entry in entries)
+    found = [entry for entry in entries if entry.path and fnmatch.fnmatchcase(entry.path, pattern)]
+    # A marker with content (trainer_state.json) can itself be cut by a kill.
+    return any(not read or entry.kind != "f" or _is_written(raw, entry) for entry in found)
+
+
+def _is_written(raw: bytes, marker: Entry) -> bool:
+    """False for a marker that is called JSON and is not: its writer was killed, or is not done yet."""
+    if not marker.path.endswith(b".json") or marker.size > JSON_MARKER_MAX:
+        return True
+    with open(os.path.join(raw, marker.path), "rb") as file:
+        text = file.read(JSON_MARKER_MAX)
+    try:
+        json.loads(text)
+    except (ValueError, RecursionError):
+        return False
+    return True
 
 
 class Settling:
@@ -177,20 +197,24 @@ class Settling:
 
     def __init__(self, settle_s: float) -> None:
         self.settle_s = settle_s
-        self._since: dict[bytes, tuple[tuple[Entry, ...], float]] = {}
+        self._seen: dict[bytes, tuple[tuple[Entry, ...], float, float]] = {}
+        """By path: the entries, when they were last seen, and for how long they have been seen unchanged."""
 
     def settled(self, path: str | bytes, seen: Look, now: float) -> bool:
         """True once ``path`` has looked the same for ``settle_s`` seconds of the monotonic clock ``now``.
 
-        A torn or empty save is never settled.
+        A torn or empty save is never settled. Between two looks at most half of ``settle_s`` counts: a job that
+        was suspended, and this process with it, looks unchanged for as long as the suspension was.
         """
         key = os.fsencode(path)
-        before = self._since.get(key)
+        before = self._seen.get(key)
         if before is None or before[0] != seen.entries:
-            self._since[key] = (seen.entries, now)
+            self._seen[key] = (seen.entries, now, 0.0)
             return False
-        return seen.torn is None and seen.size > 0 and now - before[1] >= self.settle_s
+        unchanged_s = before[2] + min(now - before[1], self.settle_s / 2)
+        self._seen[key] = (seen.entries, now, unchanged_s)
+        return seen.torn is None and seen.size > 0 and unchanged_s >= self.settle_s
 
     def forget(self, path: str | bytes) -> None:
         """The save was published or is gone."""
-        self._since.pop(os.fsencode(path), None)
+        self._seen.pop(os.fsencode(path), None)

@@ -35,10 +35,18 @@ class Apart:
     """A running child and what it has answered so far."""
 
     def __init__(self, work: Callable[[], bytes], deadline_s: float) -> None:
-        """Fork and do ``work`` in the child; it is killed ``deadline_s`` seconds from now."""
+        """Fork and do ``work`` in the child; it is killed ``deadline_s`` seconds from now.
+
+        :raises TransientError: there is no process to be had.
+        """
         self.ends_at = time.monotonic() + deadline_s
-        reading, writing = os.pipe()
-        self.pid = fork_deaf()
+        reading, writing = pipe()
+        try:
+            self.pid = fork_deaf()
+        except TransientError:
+            os.close(reading)
+            os.close(writing)
+            raise
         if self.pid == 0:
             os.close(reading)
             _child(work, writing)
@@ -111,6 +119,17 @@ def reaped(pid: int) -> bool:
         return True
 
 
+def pipe() -> tuple[int, int]:
+    """A pipe; its two ends.
+
+    :raises TransientError: there are no descriptors to be had.
+    """
+    try:
+        return os.pipe()
+    except OSError as error:
+        raise TransientError(f"no pipe could be made: {error.strerror}") from error
+
+
 def deaf() -> None:
     """Ignore what Slurm and people send to the job: the supervisor hears it and says what to do."""
     for number in KEPT_SIGNALS:
@@ -123,10 +142,16 @@ def fork_deaf() -> int:
     """Fork; the child ignores the signals of :data:`KEPT_SIGNALS` from its first instruction on.
 
     They are held back over the fork: a handler of the parent that ran in the child would wake the parent.
+
+    :raises TransientError: there is no process to be had: the training may have used up the job's limit, and must
+        not end for that.
     """
     held = signal.pthread_sigmask(signal.SIG_BLOCK, {*KEPT_SIGNALS, signal.SIGCHLD})
     try:
-        pid = os.fork()
+        try:
+            pid = os.fork()
+        except OSError as error:
+            raise TransientError(f"no process could be started: {error.strerror}") from error
         if pid == 0:
             deaf()
     finally:
@@ -170,8 +195,16 @@ def run_command(argv: list[str], deadline_s: float) -> tuple[int, str] | None:
 
     :returns: its exit status and what it printed; ``None`` if it is not there, was killed, or did not answer.
     """
-    reading, writing = os.pipe()
-    pid = fork_deaf()
+    try:
+        reading, writing = pipe()
+    except TransientError:
+        return None
+    try:
+        pid = fork_deaf()
+    except TransientError:
+        os.close(reading)
+        os.close(writing)
+        return None
     if pid == 0:
         try:
             for number in (*KEPT_SIGNALS, signal.SIGPIPE):

@@ -84,7 +84,10 @@ class HandingOn:
         if self.running is None and self.possible:
             self._last = now
             self._handed = step
-            self.running = self._start("progress", {"step": step, "resumed_from": self._resumed_from})
+            try:
+                self.running = self._start("progress", {"step": step, "resumed_from": self._resumed_from})
+            except TransientError as error:
+                self._trouble(str(error))
 
     def poll(self, now: float) -> None:
         """Take the answer of what is under way, or give it up at its deadline."""
@@ -103,9 +106,12 @@ class HandingOn:
             return
         if self.running is not None:
             self._wait(self.running)
-        if step is not None and step != self._handed:
-            self._wait(self._start("progress", {"step": step, "resumed_from": self._resumed_from}))
-        self._wait(self._start("ended", {"status": status, "signal": signal, "outcome": outcome, "step": step}))
+        try:
+            if step is not None and step != self._handed:
+                self._wait(self._start("progress", {"step": step, "resumed_from": self._resumed_from}))
+            self._wait(self._start("ended", {"status": status, "signal": signal, "outcome": outcome, "step": step}))
+        except TransientError as error:
+            self._trouble(str(error))
 
     def _start(self, kind: str, body: dict[str, Any]) -> Apart:
         folder, job = self._folder or "", self._job or ""

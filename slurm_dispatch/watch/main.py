@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 import sys
 from typing import TYPE_CHECKING
 
@@ -118,6 +119,8 @@ def _beside(place: Place, options: command_line.Options, prepared: object, envir
 def run() -> None:
     """The entry point of the console script."""
     fill_streams()
+    if signal.getsignal(signal.SIGINT) is signal.default_int_handler:
+        signal.signal(signal.SIGINT, signal.SIG_DFL)  # Ctrl-C before the command starts is no traceback
     sys.exit(main(sys.argv[1:]))
 
 

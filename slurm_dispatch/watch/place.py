@@ -65,6 +65,8 @@ def find_place(environment: Mapping[str, str], *, root: str | None, require_mana
     """
     slurm_job = _number(environment.get("SLURM_JOB_ID"))
     there = [name for name in IDENTITY if environment.get(name)]
+    if there == list(IDENTITY[1:]) and environment["DISPATCH_EPOCH"] == str(UNMANAGED):
+        there = []  # `dispatch env` of a run that is not managed
     if there and len(there) < len(IDENTITY):
         missing = ", ".join(name for name in IDENTITY if name not in there)
         raise ConfigurationError(
@@ -111,9 +113,16 @@ def _identity(environment: Mapping[str, str]) -> tuple[str, int, str]:
 
 
 def _unmanaged_attempt(environment: Mapping[str, str], slurm_job: str | None) -> str:
-    """A fresh attempt; in a Slurm job one that all its ranks and steps compute alike."""
+    """A fresh attempt, or that of ``dispatch env``; in a Slurm job one that all its ranks and steps compute alike.
+
+    In a Slurm job an inherited one can be that of the job that submitted it, and is not looked at.
+    """
     if slurm_job is None:
-        return new_attempt()
+        given = environment.get("DISPATCH_ATTEMPT")
+        try:
+            return check_attempt(given) if given else new_attempt()
+        except BadDataError as error:
+            raise ConfigurationError(f"DISPATCH_ATTEMPT is wrong: {error}", hint="unset it") from error
     names = ("SLURM_CLUSTER_NAME", "SLURM_JOB_ID", "SLURM_RESTART_COUNT", "SLURM_JOB_START_TIME")
     text = "\0".join(["unmanaged", *(environment.get(name, "") for name in names)])
     number = int.from_bytes(hashlib.sha256(text.encode("utf-8", "surrogateescape")).digest(), "big")

@@ -8,14 +8,15 @@ from __future__ import annotations
 import json
 import os
 import time
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field, replace
 from typing import TYPE_CHECKING
 
-from slurm_dispatch.errors import AbsentError, StoreError, TransientError, store_error
+from slurm_dispatch.errors import AbsentError, BadDataError, StoreError, TransientError, store_error
 from slurm_dispatch.store.choice import Choice, choose, read_choice
+from slurm_dispatch.store.manifest import manifest_of
 from slurm_dispatch.store.probe import probe
 from slurm_dispatch.store.root import CheckpointRoot, open_root
-from slurm_dispatch.store.whole import look
+from slurm_dispatch.store.whole import Proof, look
 from slurm_dispatch.watch.scanning import scan
 from slurm_dispatch.watch.turn import Run, Runner, claim_run, last_run
 
@@ -37,7 +38,10 @@ class Prepared:
     :ivar run: number of this process's run, ``None`` if it does not publish.
     :ivar links: whether saves can be kept by links.
     :ivar outranked: a newer execution of the job has published already.
-    :ivar known: absolute paths of the saves that an earlier run of this execution left.
+    :ivar known: the saves that an earlier run of this execution left: absolute path, and digest of what it was
+        then (empty if it could not be looked at).
+    :ivar left_settles: whether those can be assumed whole: only where a helper beside was killed, and the training
+        that it was beside may live on. After the end of a command its torn save never changes again.
     :ivar space: one line if there is too little for two saves.
     :ivar other: why this process does not publish, for the person, or ``None``.
     """
@@ -48,7 +52,8 @@ class Prepared:
     run: int | None
     links: bool = True
     outranked: bool = False
-    known: tuple[str, ...] = ()
+    known: dict[str, str] = field(default_factory=dict)
+    left_settles: bool = False
     space: str | None = None
     other: str | None = None
 
@@ -59,8 +64,7 @@ class Prepared:
     @classmethod
     def decode(cls, text: bytes) -> Prepared:
         """The inverse of :meth:`encode`."""
-        found = json.loads(text)
-        return cls(**found | {"known": tuple(found["known"])})
+        return cls(**json.loads(text))
 
 
 def open_place(place: Place) -> CheckpointRoot:
@@ -110,11 +114,26 @@ def prepare(place: Place, *, start_from: str | None, copy: bool, runner: Runner,
         if claim_run(root, place.attempt, number, runner):
             # Before the command starts: what it saves itself must show that it resumed.
             left = () if before is None else scan(root.execution(place.attempt), pattern).found
-            known = tuple(one.path for one in left)
-            return _prepared(root, place, choice, run=number, links=found.links, known=known)
+            known = {one.path: _digest(one.path) for one in left}
+            prepared = _prepared(root, place, choice, run=number, links=found.links)
+            return replace(prepared, known=known, left_settles=_may_live_on(before, runner))
     raise StoreError(
         f"{ROUNDS} other helpers began in this execution meanwhile", hint="start one dispatch-watch a step"
     )
+
+
+def _digest(path: str) -> str:
+    try:
+        seen = look(path, read=False)
+    except (BadDataError, StoreError):
+        seen = None  # a later scan says what is wrong with it
+    return "" if seen is None else manifest_of(seen, Proof.ASSUMED).digest
+
+
+def _may_live_on(before: Run | None, runner: Runner) -> bool:
+    """Whether the training that the run before published for can be the one that this run publishes for."""
+    killed_beside = before is not None and not before.ended and before.runner is not None and before.runner.beside
+    return killed_beside and runner.beside
 
 
 def choose_once(place: Place, *, start_from: str | None) -> Prepared:
@@ -185,9 +204,10 @@ def _prepared(
     *,
     run: int | None = None,
     links: bool = True,
-    known: tuple[str, ...] = (),
     other: str | None = None,
 ) -> Prepared:
     directory = root.execution(place.attempt)
     space = None if run is None else low_space(root, choice)
-    return Prepared(directory, choice.resume, choice.step, run, links, choice.outranked, known, space, other)
+    return Prepared(
+        directory, choice.resume, choice.step, run, links, choice.outranked, space=space, other=other
+    )

@@ -21,7 +21,7 @@ from slurm_dispatch.watch.say import SaidOnce, say
 from slurm_dispatch.watch.scanning import Candidate, Listing, scan
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Mapping
 
     from slurm_dispatch.store.root import CheckpointRoot
     from slurm_dispatch.watch.options import Options
@@ -60,7 +60,8 @@ class Publisher:
         options: Options,
         *,
         resumed_step: int | None,
-        known: frozenset[str] = frozenset(),
+        known: Mapping[str, str] | None = None,
+        left_settles: bool = False,
         links: bool = True,
         clock: Callable[[], float] = time.monotonic,
         alive: Callable[[], bool] = lambda: True,
@@ -68,7 +69,9 @@ class Publisher:
     ) -> None:
         """
         :param resumed_step: the step that the command was given, ``None`` on a first start.
-        :param known: absolute paths of saves that were there before this run: they do not show that it resumed.
+        :param known: saves that were there before this run, see :attr:`Prepared.known`: as long as they are what
+            they were, they do not show that it resumed, and are published only if they are proved.
+        :param left_settles: see :attr:`Prepared.left_settles`.
         :param links: whether saves can be kept by links; otherwise the saver's own path is published.
         :param alive: whether the supervisor still lives: nothing is published after it.
         """
@@ -79,12 +82,13 @@ class Publisher:
         self.directory = root.execution(place.attempt)
         self._links = links
         self._clock = clock
-        self._alive = alive
+        self.alive = alive
         self._nothing_s = nothing_s
         self._began = clock()
         self._settling = Settling(options.settle_s)
         self._once = SaidOnce()
-        self._known = known
+        self._known = {} if known is None else known
+        self._left_settles = left_settles
         self._proved_resume = resumed_step is None or options.allow_step_back
         self._step: int | None = None
         self._seen_any = False
@@ -123,7 +127,8 @@ class Publisher:
     def _scan(self, assume: bool) -> Result:
         listing = self._list()
         for path, trouble in listing.troubles:
-            self._once(f"{show(os.path.relpath(path, self.directory))} is not published: {trouble}")
+            name = show(path if path == self.directory else os.path.relpath(path, self.directory))
+            self._once(f"{name} is not published: {trouble}")
         result = Result()
         whole: list[tuple[Candidate, Look, Proof]] = []
         pending = [one for one in listing.found if self._is_new(one)]
@@ -132,7 +137,10 @@ class Publisher:
             if seen is None:
                 continue
             self._seen_any = True
-            proof = self._proof(candidate, seen, assume)
+            left = self._is_left(candidate, seen)
+            proof = self._proof(candidate, seen, assume and (self._left_settles or not left))
+            if proof is None and left and not self._left_settles:
+                continue
             if proof is None:
                 result.waiting += 1
             else:
@@ -141,7 +149,7 @@ class Publisher:
         if not self._check_resumed(whole, result):
             return result
         for candidate, seen, proof in [one for one in whole if self._may(one[0])][-self.options.keep_own :]:
-            if not self._alive():
+            if not self.alive():
                 return result
             if self._publish(candidate, seen, proof):
                 result.published.append(candidate.step)
@@ -157,12 +165,13 @@ class Publisher:
         return floor is None or self.options.allow_step_back or candidate.step >= floor
 
     def _is_new(self, candidate: Candidate) -> bool:
-        """Worth a look: of a greater step, or the first of this turn, which must show that it resumed."""
-        return (
-            self._step is None
-            or candidate.step > self._step
-            or (not self._proved_resume and candidate.path not in self._known)
-        )
+        """Worth a look: of a greater step, or perhaps the first of this turn, which must show that it resumed."""
+        return self._step is None or candidate.step > self._step or not self._proved_resume
+
+    def _is_left(self, candidate: Candidate, seen: Look) -> bool:
+        """Whether it is what an earlier turn left: a saver that was killed leaves a torn save that never changes."""
+        digest = self._known.get(candidate.path)
+        return digest is not None and digest in {"", manifest_of(seen, Proof.ASSUMED).digest}
 
     def _proof(self, candidate: Candidate, seen: Look, assume: bool) -> Proof | None:
         if seen.proved:
@@ -181,7 +190,7 @@ class Publisher:
         """False if the training did not resume, or has not shown yet that it did."""
         if self._proved_resume or self.resumed_step is None:
             return True
-        first = next((one for one, _, _ in whole if one.path not in self._known), None)
+        first = next((one for one, seen, _ in whole if not self._is_left(one, seen)), None)
         if first is None:
             return True  # nothing new yet; of what an earlier turn left, what resumed may be published
         if first.step < self.resumed_step:
@@ -195,13 +204,15 @@ class Publisher:
         name = show(os.path.relpath(candidate.path, self.directory))
         try:
             if self._links:
-                path = keep(self.root, attempt, candidate.path, proof=proof, copy=options.copy)
+                path = keep(
+                    self.root, attempt, candidate.path, proof=proof, copy=options.copy, expected=seen
+                )
                 if path is None:
                     return False
             else:
                 path = os.fsencode(os.path.relpath(candidate.path, self.root.path))
                 write_manifest(self.root, path, manifest_of(seen, proof))
-            if not self._alive():
+            if not self.alive():
                 return False
             self.root.publish(self.place.epoch, candidate.step, path, attempt=attempt, sync=options.sync)
         except BadDataError as error:
@@ -221,7 +232,8 @@ class Publisher:
 
         def is_save(name: bytes) -> bool:
             text = os.fsdecode(name)
-            return not is_temporary(text) and components[0].match(text) is not None
+            match = None if is_temporary(text) else components[0].match(text)
+            return match is not None and match.trouble is None  # what is never published is no save
 
         done = thin(
             self.root,

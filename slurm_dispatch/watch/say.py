@@ -3,21 +3,29 @@
 from __future__ import annotations
 
 import os
+import select
 
 from slurm_dispatch.errors import one_line
 
 PREFIX = "dispatch: "
 LINE_MAX = 2000
-"""Characters of one line: below the 4096 bytes that a pipe takes whole, so that lines of many ranks do not mix."""
+"""Bytes of one line: below the 4096 bytes that a pipe takes whole, so that lines of many ranks do not mix."""
+FULL_S = 1.0
+"""For a reader of standard error that is slow; a line that nobody takes is lost, since the command's signals and its
+end must not wait for it."""
 
 
 def say(message: str) -> None:
-    """Write one line to standard error; a reader that has gone or a full disk behind it is nobody's trouble."""
-    text = one_line(message)
+    """Write one line to standard error; a reader that has gone or stands still, or a full disk behind it, is nobody's
+    trouble."""
+    text = f"{PREFIX}{one_line(message)}".encode("utf-8", "backslashreplace")
     if len(text) > LINE_MAX:
-        text = text[: LINE_MAX - 3] + "..."
+        text = text[: LINE_MAX - 3].decode("utf-8", "ignore").encode("utf-8") + b"..."
     try:
-        os.write(2, f"{PREFIX}{text}\n".encode("utf-8", "backslashreplace"))
+        waiting = select.poll()
+        waiting.register(2, select.POLLOUT)
+        if waiting.poll(FULL_S * 1000):
+            os.write(2, text + b"\n")
     except OSError:
         pass  # the log is full or closed; the training must not end for that
 

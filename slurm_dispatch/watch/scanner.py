@@ -13,8 +13,8 @@ import signal
 import time
 from typing import TYPE_CHECKING, Any
 
-from slurm_dispatch.errors import DispatchError, StoreError
-from slurm_dispatch.watch.apart import fork_deaf, reaped
+from slurm_dispatch.errors import DispatchError, StoreError, TransientError
+from slurm_dispatch.watch.apart import fork_deaf, pipe, reaped
 from slurm_dispatch.watch.publish import Publisher, Result
 from slurm_dispatch.watch.say import say
 
@@ -66,6 +66,8 @@ class Serving:
         next_scan = time.monotonic()
         next_look = next_scan + FINISH_S
         while not self._last:
+            if not self._publisher.alive():
+                return  # another child of the supervisor that was killed, one that hangs, can hold the pipes open
             now = time.monotonic()
             if now >= next_scan:
                 failed = self._scan()
@@ -174,10 +176,20 @@ class Scanner:
     """The supervisor's side of one scanning process."""
 
     def __init__(self, serve: Callable[[int, int], None]) -> None:
-        """Start it. ``serve`` gets the descriptors of control and events and works until it returns."""
-        control_in, self.control = os.pipe()
-        self.events, events_out = os.pipe()
-        self.pid = fork_deaf()
+        """Start it. ``serve`` gets the descriptors of control and events and works until it returns.
+
+        :raises TransientError: there is no process to be had.
+        """
+        ends: list[int] = []
+        try:
+            ends += pipe()
+            ends += pipe()
+            self.pid = fork_deaf()
+        except TransientError:
+            for end in ends:
+                os.close(end)
+            raise
+        control_in, self.control, self.events, events_out = ends
         if self.pid == 0:
             _serve_and_exit(serve, control_in, events_out, (self.control, self.events))
         os.close(control_in)

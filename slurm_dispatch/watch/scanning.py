@@ -7,14 +7,14 @@ import os
 from dataclasses import dataclass
 
 from slurm_dispatch.errors import show, store_error
-from slurm_dispatch.watch.pattern import Pattern, is_temporary
+from slurm_dispatch.watch.pattern import Component, Match, Pattern, is_temporary
 
 RESERVED = frozenset({".dispatch", "kept", "resume"})
 """The helper's own folders in ``exec/<attempt>/``."""
 NAMES_MAX = 10
 """How many names are listed when nothing matched."""
 ENTRIES_MAX = 100_000
-"""Entries of one folder that are looked at; a folder with more is not a folder of saves."""
+"""Matching names of one folder that are looked at; a folder with more is not a folder of saves."""
 
 
 @dataclass(frozen=True, slots=True, order=True)
@@ -54,36 +54,49 @@ def scan(directory: str, pattern: Pattern) -> Listing:
     for depth, component in enumerate(pattern.components):
         below: list[tuple[str, int | None]] = []
         for folder, step in level:
-            for entry in _entries(folder, top=depth == 0):
-                if (depth == 0 and entry.name in RESERVED) or is_temporary(entry.name):
+            matching = _matching(folder, component, names, top=depth == 0)
+            if len(matching) >= ENTRIES_MAX:
+                troubles.append((folder, f"{ENTRIES_MAX} names in it match and the rest is not looked at"))
+            for one in matching:
+                if one.match.trouble is not None:
+                    troubles.append((one.path, one.match.trouble))
+                    continue
+                if one.link:
+                    troubles.append((one.path, "it is a symbolic link"))
+                    continue
+                here = step if one.match.step is None else one.match.step
+                if depth == last:
+                    if here is not None:
+                        found.append(Candidate(here, one.path))
+                elif one.folder:
+                    below.append((one.path, here))
+        level = below
+    return Listing(*_one_a_step(found, troubles), tuple(sorted(names)[:NAMES_MAX]))
+
+
+@dataclass(frozen=True, slots=True)
+class _Matching:
+    path: str
+    match: Match
+    link: bool
+    folder: bool
+
+
+def _matching(folder: str, component: Component, names: set[str], *, top: bool) -> list[_Matching]:
+    """The names in ``folder`` that match, at most :data:`ENTRIES_MAX`; some of the others go into ``names``."""
+    out: list[_Matching] = []
+    try:
+        with os.scandir(folder) as entries:
+            for entry in entries:
+                if (top and entry.name in RESERVED) or is_temporary(entry.name):
                     continue
                 match = component.match(entry.name)
                 if match is None:
                     if len(names) < 1000:
                         names.add(entry.name)
                     continue
-                if match.trouble is not None:
-                    troubles.append((entry.path, match.trouble))
-                    continue
-                if entry.is_symlink():
-                    troubles.append((entry.path, "it is a symbolic link"))
-                    continue
-                here = step if match.step is None else match.step
-                if depth == last:
-                    if here is not None:
-                        found.append(Candidate(here, entry.path))
-                elif entry.is_dir(follow_symlinks=False):
-                    below.append((entry.path, here))
-        level = below
-    return Listing(*_one_a_step(found, troubles), tuple(sorted(names)[:NAMES_MAX]))
-
-
-def _entries(folder: str, *, top: bool) -> list[os.DirEntry[str]]:
-    out: list[os.DirEntry[str]] = []
-    try:
-        with os.scandir(folder) as entries:
-            for entry in entries:
-                out.append(entry)
+                # Asked here, since a filesystem that does not tell the kind in its listing can fail now.
+                out.append(_Matching(entry.path, match, entry.is_symlink(), entry.is_dir(follow_symlinks=False)))
                 if len(out) >= ENTRIES_MAX:
                     break
     except OSError as error:

@@ -6,7 +6,7 @@ import os
 import time
 from typing import TYPE_CHECKING, Any
 
-from slurm_dispatch.errors import DispatchError
+from slurm_dispatch.errors import DispatchError, TransientError
 from slurm_dispatch.store.root import open_root
 from slurm_dispatch.watch.apart import apart
 from slurm_dispatch.watch.handing import HandingOn
@@ -102,9 +102,21 @@ class Session:
             say(f"nothing is published: {self.error}; tried again")
             self._drop(now, RETRY_S)
         if self._restart_at is not None and now >= self._restart_at:
-            self._restart_at = None
+            self._start_again(now)
+
+    def _start_again(self, now: float) -> None:
+        self._restart_at = None
+        try:
             self._scanner = Scanner(self._serve(os.getpid()))
-            self._scanner.send(*self._words)
+        except TransientError as error:
+            self._restarts += 1
+            if self.error != str(error):
+                say(f"nothing is published: {error}; tried again")
+            self._fail(str(error))
+            self._drop(now, RESTART_S)
+            self._end_without_restarts()
+            return
+        self._scanner.send(*self._words)
 
     def tell(self, word: str) -> None:
         """``assume``, ``prove``, ``hurry`` or ``last``; a scanning process that starts later hears it too."""
@@ -155,7 +167,8 @@ class Session:
                 place,
                 options,
                 resumed_step=prepared.step,
-                known=frozenset(prepared.known),
+                known=prepared.known,
+                left_settles=prepared.left_settles,
                 links=prepared.links,
                 alive=lambda: os.getppid() == parent,
             )
@@ -187,9 +200,12 @@ class Session:
             if self._restarts <= RESTARTS_MAX:
                 say(f"{self.error}; it starts again")
             self._drop(now, RESTART_S if not self._asked_last else 0.0)
-            if self._restarts > RESTARTS_MAX or (self._asked_last and self._restarts > 3):
-                self._restart_at = None
-                self.over = True
+            self._end_without_restarts()
+
+    def _end_without_restarts(self) -> None:
+        if self._restarts > RESTARTS_MAX or (self._asked_last and self._restarts > 3):
+            self._restart_at = None
+            self.over = True
 
     def _end_of_scan(self, event: dict[str, Any], now: float) -> None:
         if event["error"] is None:

@@ -16,7 +16,7 @@ from slurm_dispatch.store.keep import keep, sweep_kept, take
 from slurm_dispatch.store.manifest import SaveState, state_of
 from slurm_dispatch.store.root import CheckpointRoot
 from slurm_dispatch.store.transfer import transfer
-from slurm_dispatch.store.whole import Proof
+from slurm_dispatch.store.whole import Proof, look
 from tests.kill import run
 from tests.store.scene import BIG, FIRST, NEW, OLD, SECOND, fresh, save, script, tree
 
@@ -98,6 +98,56 @@ def test_keeping_twice_is_keeping_once(root: CheckpointRoot) -> None:
     Path(path, "weights").write_bytes(b"other")
     assert _kept(root, path) == kept
     assert Path(kept, "weights").read_bytes() == b"weights"
+
+
+def test_what_a_rotation_began_to_delete_is_not_kept(root: CheckpointRoot) -> None:
+    """C054: whole when it was looked at, then the rotation took a file and was killed: nothing changes any more."""
+    path = save(root, OLD, "checkpoint-5", small=b"s")
+    seen = look(path)
+    assert seen is not None
+    os.unlink(path + "/small")
+    assert keep(root, OLD, path, proof=Proof.PROVED, expected=seen) is None
+    assert tree(Path(root.execution(OLD), "kept")) == {}
+    assert _leftovers(root) == []
+
+
+def test_what_a_killed_keeper_left_and_a_later_turn_wrote_into_is_kept_anew(root: CheckpointRoot) -> None:
+    """Large files are links: after a save in place of the same name the kept one would be half old and half new."""
+    path = save(root, OLD, "checkpoint-5", BIG, small=b"old")
+    kept = _kept(root, path)
+    with open(path + "/weights", "r+b") as file:
+        file.write(b"new")
+    Path(path, "small").write_bytes(b"new")
+    assert _kept(root, path) == kept
+    assert tree(kept) == {"weights": b"new" + BIG[3:], "small": b"new"}
+    assert _leftovers(root) == []
+
+
+def test_what_is_published_is_never_kept_anew(root: CheckpointRoot) -> None:
+    path = save(root, OLD, "checkpoint-5", BIG, small=b"old")
+    kept = _kept(root, path)
+    root.publish(FIRST, 5, kept, attempt=OLD)
+    with open(path + "/weights", "r+b") as file:
+        file.write(b"new")
+    Path(path, "small").write_bytes(b"new")
+    assert _kept(root, path) == kept
+    assert Path(kept, "small").read_bytes() == b"old"
+
+
+def test_what_a_killed_keeper_left_is_synced(root: CheckpointRoot, monkeypatch: pytest.MonkeyPatch) -> None:
+    """P2: the keeper was killed between the rename and the sync of ``kept/``; what is published must have both."""
+    path = save(root, OLD, "checkpoint-5")
+    kept = _kept(root, path)
+    synced = []
+    real = os.fsync
+
+    def noted(descriptor: int) -> None:
+        synced.append(os.readlink(f"/proc/self/fd/{descriptor}"))
+        real(descriptor)
+
+    monkeypatch.setattr(os, "fsync", noted)
+    assert _kept(root, path) == kept
+    assert os.path.realpath(os.path.dirname(kept)) in synced
 
 
 def _replace(path: str) -> None:
@@ -338,6 +388,25 @@ def test_a_save_that_vanishes_while_it_is_taken(root: CheckpointRoot, monkeypatc
     assert taken is not None
     assert taken.save.publication.step == 9
     assert calls == [b"checkpoint-5", b"checkpoint-9"]
+
+
+def test_a_swept_half_of_a_save_is_taken_again(root: CheckpointRoot, monkeypatch: pytest.MonkeyPatch) -> None:
+    """`dispatch env --prepare` takes a save while a helper of the same execution starts and sweeps ``resume/``."""
+    root.publish(FIRST, 5, save(root, OLD, "checkpoint-5"), attempt=OLD)
+    root.make_execution(NEW)
+    real = os.rename
+    swept = []
+
+    def sweeping(source: bytes, target: bytes, **more: int) -> None:
+        if not swept:
+            swept.append(sweep_kept(root, NEW))
+        real(source, target, **more)
+
+    monkeypatch.setattr(os, "rename", sweeping)
+    taken = take(root, NEW)
+    assert taken is not None
+    assert tree(taken.path) == {"weights": b"weights"}
+    assert swept == [1]
 
 
 def test_a_save_that_changes_each_time_is_an_error(root: CheckpointRoot, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -142,10 +142,39 @@ def test_settled(tmp_path: Path) -> None:
     assert [settled(now) for now in (0, 30, 59)] == [False] * 3
     assert settled(60)
     Path(path, "late").write_bytes(b"x")
-    assert [settled(now) for now in (61, 120)] == [False] * 2
+    assert [settled(now) for now in (61, 90, 120)] == [False] * 3
     assert settled(121)
     settling.forget(path)
     assert not settled(500)
+
+
+def test_a_suspension_settles_nothing(tmp_path: Path) -> None:
+    """The job is suspended in the middle of a save, this process with it: what it sees first is no evidence."""
+    path = save(fresh(tmp_path), OLD, "checkpoint-5")
+    settling = Settling(60)
+
+    def settled(now: float) -> bool:
+        seen = look(path)
+        assert seen is not None
+        return settling.settled(path, seen, now)
+
+    assert [settled(now) for now in (0, 3600, 3610, 3620)] == [False] * 4
+    Path(path, "weights").write_bytes(b"the rest of the save")
+    assert [settled(now) for now in (3630, 3660, 3689)] == [False] * 3
+    assert settled(3690)
+
+
+@pytest.mark.parametrize("content", [b"", b'{"log_history": [{"step": 1}', b"[" * 100_000])
+def test_a_marker_of_json_that_was_cut_is_none(tmp_path: Path, content: bytes) -> None:
+    """C054: Hugging Face's trainer_state.json is written last, and a kill can come while it is written."""
+    path = save(fresh(tmp_path), OLD, "checkpoint-5", **{"trainer_state.json": content})
+    seen = look(path, ["trainer_state.json"])
+    assert seen is not None
+    assert not seen.proved
+    Path(path, "trainer_state.json").write_bytes(b'{"log_history": [{"step": 1}]}\n')
+    seen = look(path, ["trainer_state.json"])
+    assert seen is not None
+    assert seen.proved
 
 
 def test_what_is_empty_or_torn_never_settles(tmp_path: Path) -> None:

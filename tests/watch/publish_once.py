@@ -24,7 +24,7 @@ def main() -> int:
 
     root = open_root(place.root)
     publisher = Publisher(
-        root, place, options, resumed_step=prepared.step, known=frozenset(prepared.known), links=prepared.links
+        root, place, options, resumed_step=prepared.step, known=prepared.known, links=prepared.links
     )
     publisher.begin()
     publisher.scan(assume=False)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import signal
 import stat
@@ -14,6 +15,7 @@ import pytest
 from slurm_dispatch.errors import CannotCreateError, DispatchError, TransientError
 from slurm_dispatch.watch import slurmconf
 from slurm_dispatch.watch.apart import apart, run_command
+from slurm_dispatch.watch.scanner import Scanner
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -137,3 +139,22 @@ def test_the_end_of_the_job(bin_folder: Path, monkeypatch: pytest.MonkeyPatch) -
     finally:
         monkeypatch.undo()
         time.tzset()
+
+
+def test_no_process_to_be_had(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The training has used up the job's processes or descriptors: one clear error, and nothing is left open."""
+
+    def refuse() -> int:
+        raise BlockingIOError(errno.EAGAIN, os.strerror(errno.EAGAIN))
+
+    before = os.listdir("/proc/self/fd")
+    for name in ("fork", "pipe"):
+        with monkeypatch.context() as patch:
+            patch.setattr(os, name, refuse)
+            with pytest.raises(TransientError, match="Resource temporarily unavailable"):
+                apart(lambda: b"", 60, "it")
+            with pytest.raises(TransientError, match="Resource temporarily unavailable"):
+                Scanner(lambda _control, _events: None)
+            assert run_command(["true"], 60) is None
+            assert slurmconf.state("42") is None
+    assert os.listdir("/proc/self/fd") == before

@@ -35,6 +35,16 @@ def test_outside_slurm_a_rank_means_nothing() -> None:
     assert find_place({"SLURM_PROCID": "3"}, root="/r").first
 
 
+def test_what_dispatch_env_says_of_an_unmanaged_run() -> None:
+    """After eval of its lines a helper on a workstation is in that execution; a job inside has its own."""
+    said = {"DISPATCH_EPOCH": "0", "DISPATCH_ATTEMPT": "said"}
+    place = find_place(said, root="/r")
+    assert (place.job, place.epoch, place.attempt) == (None, 0, "said")
+    assert find_place(said | SLURM, root="/r").attempt == find_place(SLURM, root="/r").attempt != "said"
+    with pytest.raises(ConfigurationError, match="DISPATCH_ATTEMPT"):
+        find_place(said | {"DISPATCH_ATTEMPT": "../x"}, root="/r")
+
+
 @pytest.mark.parametrize("name", ["DISPATCH_JOB", "DISPATCH_EPOCH", "DISPATCH_ATTEMPT"])
 def test_a_part_is_missing(name: str) -> None:
     environment = {key: value for key, value in MANAGED.items() if key != name}

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from slurm_dispatch.errors import AbsentError
+from slurm_dispatch.watch import scanning
 from slurm_dispatch.watch.pattern import parse_pattern
 from slurm_dispatch.watch.scanning import scan
 
@@ -50,6 +51,30 @@ def test_temporary_names(tmp_path: Path) -> None:
     (tmp_path / "0").mkdir()
     assert steps(tmp_path, "{step}") == [0]
     assert steps(tmp_path, "*{step}") == [0]
+
+
+def test_what_does_not_match_hides_no_save(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A folder with more samples than anybody looks at has the saves among them; too many saves are said."""
+    monkeypatch.setattr(scanning, "ENTRIES_MAX", 5)
+    for number in range(50):
+        (tmp_path / f"sample{number}.png").touch()
+    for step in (10, 20):
+        (tmp_path / f"checkpoint-{step}").mkdir()
+    listing = scan(str(tmp_path), parse_pattern("checkpoint-{step}"))
+    assert [one.step for one in listing.found] == [10, 20]
+    assert listing.troubles == ()
+    listing = scan(str(tmp_path), parse_pattern("sample{step}.png"))
+    assert len(listing.found) == 5
+    assert "the rest is not looked at" in listing.troubles[0][1]
+
+
+def test_hostile_names(tmp_path: Path) -> None:
+    """Names that are no text, or more than a line, are names as others are."""
+    for name in (b"check\npoint-7", b"\xff\xfe-8", b"checkpoint-9\n", b"checkpoint-\xd9\xa1"):
+        os.mkdir(os.path.join(os.fsencode(tmp_path), name))
+    assert steps(tmp_path) == []
+    assert steps(tmp_path, "*-{step}") == [7, 8]
+    assert steps(tmp_path, "*{step}*") == [7, 8, 9]
 
 
 def test_two_saves_of_one_step(tmp_path: Path) -> None:

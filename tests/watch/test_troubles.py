@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import os
+import select
+import signal
+import time
 from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
@@ -13,12 +18,20 @@ from slurm_dispatch.records.spec import Spec
 from slurm_dispatch.state.jobs import Record
 from slurm_dispatch.store.choice import Choice
 from slurm_dispatch.store.root import open_root
+from slurm_dispatch.store.whole import look
+from slurm_dispatch.watch import publish, session
+from slurm_dispatch.watch import say as saying
 from slurm_dispatch.watch.handing import HandingOn, append, check_folder
 from slurm_dispatch.watch.options import parse
 from slurm_dispatch.watch.place import Place
-from slurm_dispatch.watch.prepare import low_space
+from slurm_dispatch.watch.prepare import Prepared, low_space
 from slurm_dispatch.watch.publish import Publisher
-from tests.watch.rig import JOB, Scene
+from slurm_dispatch.watch.scanner import Serving
+from slurm_dispatch.watch.session import Session
+from tests.watch.rig import DEADLINE_S, JOB, Scene
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
 
 
 def test_a_store_that_fails_does_not_end_the_command(scene: Scene) -> None:
@@ -257,3 +270,121 @@ def test_too_little_space_is_said(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
 
     assert said(2000) is None
     assert "less than two saves of 1,000" in (said(1999) or "")
+
+
+def test_what_is_deleted_after_it_was_looked_at_is_not_published(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """C054: the job is killed while a rotation deletes; of what is left the marker is still there."""
+    root = open_root(str(tmp_path))
+    save = Path(root.make_execution("att")) / "checkpoint-10"
+    save.mkdir()
+    for name in ("weights", "done"):
+        (save / name).write_text("w")
+    publisher = Publisher(
+        root, Place(str(tmp_path), JOB, 1000000, "att"), parse(["--done", "done", "--", "x"]), resumed_step=None
+    )
+    publisher.begin()
+    real = look
+
+    def looked(*arguments: Any, **more: Any) -> Any:
+        seen = real(*arguments, **more)
+        (save / "weights").unlink(missing_ok=True)
+        return seen
+
+    with monkeypatch.context() as patch:
+        patch.setattr(publish, "look", looked)
+        assert publisher.scan(assume=True).published == []
+    assert root.listing() == []
+
+
+def test_a_limit_of_processes_does_not_end_the_command(scene: Scene, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The scanning process was killed and no other can be started for a while; then publishing goes on."""
+    monkeypatch.setattr(session, "RESTART_S", 0.05)
+    root = open_root(str(scene.root))
+    prepared = Prepared(root.make_execution("att"), None, None, 1)
+    place = Place(str(scene.root), JOB, 1000000, "att")
+    options = parse(["--done", "done", "--interval", "0.05", "--beside"])
+    made = Session(place, options, prepared, {})
+    try:
+        made.handle(select.select(made.descriptors(), [], [])[0])
+        assert made._scanner is not None
+        os.kill(made._scanner.pid, signal.SIGKILL)
+
+        def refuse() -> int:
+            raise BlockingIOError(errno.EAGAIN, os.strerror(errno.EAGAIN))
+
+        def serve(condition: Callable[[], object]) -> None:
+            ends_at = time.monotonic() + DEADLINE_S
+            while not condition():
+                assert time.monotonic() < ends_at
+                made.handle(select.select(made.descriptors(), [], [], 0.05)[0])
+
+        with monkeypatch.context() as patch:
+            patch.setattr(os, "fork", refuse)
+            serve(lambda: made.error is not None and "no process" in made.error)
+            made.handing.ended(status=0, signal=None, outcome=None, step=None)
+        save = scene.root / "exec" / "att" / "checkpoint-10"
+        save.mkdir()
+        (save / "done").write_text("w")
+        serve(lambda: made.step == 10)
+        assert made.error is None
+    finally:
+        made.end(0)
+
+
+def test_a_full_standard_error_stops_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whoever reads the helper's lines stands still: they are lost, and the signals and the command go on."""
+    monkeypatch.setattr(saying, "FULL_S", 0.01)
+    reading, writing = os.pipe()
+    before = os.dup(2)
+    try:
+        os.dup2(writing, 2)
+        for _ in range(100):
+            saying.say("\u4e16" * 3000)
+        os.set_blocking(reading, False)
+        lines = os.read(reading, 1 << 20).splitlines()
+    finally:
+        os.dup2(before, 2)
+        for descriptor in (before, reading, writing):
+            os.close(descriptor)
+    assert 10 < len(lines) < 100
+    assert {len(line) <= saying.LINE_MAX for line in lines} == {True}
+    assert all(line.decode("utf-8").endswith("\u4e16...") for line in lines)
+
+
+def test_a_scanning_process_ends_with_its_supervisor(tmp_path: Path) -> None:
+    """Also where another child of the supervisor, one that hangs, holds the pipes open."""
+    root = open_root(str(tmp_path))
+    root.make_execution("att")
+    publisher = Publisher(
+        root, Place(str(tmp_path), JOB, 1000000, "att"), parse(["--", "x"]), resumed_step=None, alive=lambda: False
+    )
+    control, events = os.pipe(), os.pipe()
+    try:
+        Serving(publisher, control[0], events[1]).run()
+    finally:
+        for descriptor in (*control, *events):
+            os.close(descriptor)
+
+
+def test_what_only_might_match_is_not_thinned(tmp_path: Path) -> None:
+    """A name whose step is not certain is never published, so it is no save of an older execution either."""
+    root = open_root(str(tmp_path))
+    log = Path(root.make_execution("old")) / "events.1703.0"
+    log.write_text("log")
+    old = log.with_name("step-5")
+    old.write_text("w")
+    root.publish(1000000, 5, str(old), attempt="old")
+    folder = Path(root.make_execution("att"))
+    publisher = Publisher(
+        root, Place(str(tmp_path), JOB, 2000000, "att"),
+        parse(["--pattern", "*{step}*", "--settle", "0", "--keep", "1,1", "--", "x"]), resumed_step=5,
+    )  # fmt: skip
+    publisher.begin()
+    for step in (6, 7):
+        (folder / f"step-{step}").write_text("w")
+        publisher.scan(assume=True)
+        assert publisher.scan(assume=True).published == [step]
+    assert not old.exists()
+    assert log.exists()

@@ -83,6 +83,39 @@ def test_what_a_killed_turn_left_is_published_by_the_next(scene: Scene) -> None:
     assert scene.published() == [(1, 20), (1, 10)]
 
 
+def test_what_a_killed_turn_left_torn_is_not_assumed_whole_by_the_next(scene: Scene) -> None:
+    """C054: a torn save never changes again, so a later turn of the command must not take it for a settled one."""
+    first = scene.train("bare 10 wait ten torn 20", "--settle", "0.3", "--interval", "0.05")
+    first.until_said("published step 10")
+    scene.open("ten")
+    assert first.end() == 128 + 9
+    again = scene.train("wait thirty bare 30 wait end exit 0", "--settle", "0.3", "--interval", "0.05")
+    again.until_said("resumes from")
+    scene.open("thirty")
+    again.until_said("published step 30")
+    scene.open("end")
+    assert again.end() == 0
+    assert scene.published() == [(1, 30), (1, 10)]
+
+
+def test_what_a_killed_turn_left_torn_is_published_once_it_was_written_again(scene: Scene) -> None:
+    first = scene.train("bare 10 wait ten torn 20", "--settle", "0.3", "--interval", "0.05")
+    first.until_said("published step 10")
+    scene.open("ten")
+    assert first.end() == 128 + 9
+    again = scene.train("bare 20 exit 0", "--settle", "0.3", "--interval", "0.05")
+    assert again.end() == 0
+    assert scene.published() == [(1, 20), (1, 10)]
+    assert (scene.latest() / "weights").stat().st_size > 200_000
+
+
+def test_a_turn_that_writes_old_names_again_did_not_resume(scene: Scene) -> None:
+    """The names are those of the turn before, and what is in them is not."""
+    assert scene.train("save 10 save 20 exit 0").end() == 0
+    assert scene.train("save 10 wait never").end() == 80
+    assert scene.published()[0] == (1, 20)
+
+
 def test_saves_of_a_turn_that_did_not_resume_are_never_published(scene: Scene) -> None:
     """What did not resume lies in the folder; a later turn of the same execution must not take it for its own."""
     assert scene.train("save 100 exit 0").end() == 0
@@ -192,6 +225,19 @@ def _others(leader: int) -> list[int]:
     return session(leader)
 
 
+def test_beside_that_was_killed_and_started_again_goes_on(scene: Scene) -> None:
+    """The training that it was beside lives on, so what settled meanwhile counts."""
+    first = scene.helper("--settle", "0.3", "--beside")
+    until((scene.execution() / ".dispatch" / "run-1").exists, "the helper")
+    first.kill()
+    (scene.execution() / "checkpoint-7").mkdir()
+    (scene.execution() / "checkpoint-7" / "weights").write_text("w")
+    again = scene.helper("--settle", "0.3", "--beside")
+    again.until_said("published step 7")
+    assert scene.helper("--finish").end() == 0
+    assert again.end() == 0
+
+
 def test_beside_that_was_killed_is_noticed(scene: Scene) -> None:
     """C167: the helper dies with its step; the training goes on, and --finish says that publishing had ended."""
     script = BEGIN + (
@@ -259,6 +305,23 @@ def test_env(scene: Scene) -> None:
     third = json.loads(env(scene, "--prepare", "--json", environment=scene.environment(3)).stdout)
     assert third["DISPATCH_RESUME_STEP"] == "10"
     assert json.loads(env(scene, "--json", environment=scene.environment(3)).stdout) == third
+
+
+def test_env_of_an_unmanaged_run_is_the_helper_s(scene: Scene) -> None:
+    """The documented lines for a training beside, on a workstation."""
+    environment = {name: value for name, value in scene.environment().items() if not name.startswith("DISPATCH_")}
+    environment |= {"DISPATCH_CHECKPOINT": str(scene.root), "PYTHON": sys.executable}
+    script = """eval "$($PYTHON -m slurm_dispatch.cli.main env --prepare)" || exit 99
+        $PYTHON -m slurm_dispatch.watch.main --interval 0.05 --done done --beside &
+        mkdir "$DISPATCH_DIR/checkpoint-5" && echo w > "$DISPATCH_DIR/checkpoint-5/done"
+        while [ ! -e "$DISPATCH_DIR/.dispatch/run-1" ]; do sleep 0.05; done
+        $PYTHON -m slurm_dispatch.watch.main --finish --status 0
+    """
+    ended = subprocess.run(
+        ["sh", "-c", script], env=environment, check=False, timeout=120, capture_output=True, text=True
+    )
+    assert ended.returncode == 0, ended.stderr
+    assert [(one.epoch, one.step) for one in scene.publications()] == [(0, 5)]
 
 
 def test_env_is_safe_for_a_shell(scene: Scene) -> None:
