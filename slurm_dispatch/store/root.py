@@ -110,7 +110,7 @@ class CheckpointRoot:
 
     def highest(self) -> Highest:
         """What is the greatest here, for ``--adopt-root``: a generation above it has nothing beside it."""
-        name = greatest_name(self._names())
+        name = self._greatest()
         epoch = 0 if name is None else parse_name(name).epoch
         generations = [epoch // 10**12] if epoch else []
         with self._folder() as root:
@@ -150,7 +150,7 @@ class CheckpointRoot:
 
     def _refuse_foreign(self, own: int, generation: int) -> None:
         """Refuse publications of this generation or a higher one that nobody has claimed: a root that was copied."""
-        name = greatest_name(self._names())
+        name = self._greatest()
         if name is None:
             return
         epoch = parse_name(name).epoch
@@ -238,7 +238,8 @@ class CheckpointRoot:
         :raises StoreError: it could not be listed.
         """
         names = self._names()
-        check_names(names)
+        with self._named():
+            check_names(names)
         return [parse_name(name) for name in sorted(names, reverse=True)]
 
     def latest(self, *, fallback: bool = False) -> Save | None:
@@ -252,7 +253,7 @@ class CheckpointRoot:
         """
         name: str | None = None
         for _ in tries(FRESH_WAITS_S):
-            name = greatest_name(self._names())
+            name = self._greatest()
             if name is None:
                 return None
             save = self._save(parse_name(name))
@@ -329,6 +330,21 @@ class CheckpointRoot:
                     continue
                 raise store_error(error, "listing", self._shown(b"pub")) from error
         raise StoreError(f"listing {show(self._shown(b'pub'))}: the server calls it stale again and again")
+
+    def _greatest(self) -> str | None:
+        names = self._names()
+        with self._named():
+            return greatest_name(names)
+
+    @contextmanager
+    def _named(self) -> Iterator[None]:
+        try:
+            yield
+        except BadDataError as error:
+            raise BadDataError(
+                f"in {show(self._shown(b'pub'))}: {error}",
+                hint="find out who put it there, and move it away if it is nobody's publication",
+            ) from error
 
     # The rest
 

@@ -161,6 +161,7 @@ def follow(place: Place, *, timeout_s: float) -> Prepared:
     :raises TransientError: there is none after ``timeout_s`` seconds.
     """
     ends_at = time.monotonic() + timeout_s
+    supervisor = os.getppid()
     while True:
         try:
             root = open_root(place.root)
@@ -169,6 +170,8 @@ def follow(place: Place, *, timeout_s: float) -> Prepared:
             choice = None  # the first rank makes the root
         if choice is not None and (choice.resume is None or os.path.lexists(choice.resume)):
             return _prepared(root, place, choice)
+        if os.getppid() != supervisor:
+            raise TransientError("the helper that waited for the choice of rank 0 was ended")
         if time.monotonic() > ends_at:
             raise TransientError(
                 f"rank {place.rank} waited {timeout_s:g} s for the choice of rank 0 in {place.root}",

@@ -13,7 +13,7 @@ import pytest
 
 from slurm_dispatch.store.root import open_root
 from slurm_dispatch.watch.turn import claim_run, end_run, is_gone, last_run, this_process
-from tests.watch.rig import TRAINER, Scene, until
+from tests.watch.rig import DEADLINE_S, TRAINER, Scene, session, until
 from tests.watch.test_signals import _script
 
 if TYPE_CHECKING:
@@ -59,6 +59,19 @@ def test_a_rank_whose_first_one_never_chooses_says_so(scene: Scene) -> None:
     assert helper.end() == 74
     assert "waited 1 s for the choice of rank 0" in helper.said
     assert not scene.passed("ran")
+
+
+@pytest.mark.parametrize("name", ["INT", "TERM"])
+def test_a_rank_that_waits_can_be_ended(scene: Scene, name: str) -> None:
+    """Before the command there is nothing to end gently: no traceback, and no process is left behind."""
+    helper = scene.train("exit 0", environment=scene.environment(**rank(1)))
+    until(lambda: len(session(helper.process.pid)) == 2, "the process that waits for the choice")
+    number = signal.Signals[f"SIG{name}"]
+    helper.process.send_signal(number)
+    assert helper.process.wait(DEADLINE_S) == -number
+    until(lambda: session(helper.process.pid) == [], "the end of the process that waits")
+    assert helper.end() == -number
+    assert helper.lines == []
 
 
 def test_a_second_turn_chooses_anew(scene: Scene) -> None:
