@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from slurm_dispatch.errors import AbsentError, BadDataError, CannotCreateError, CorruptError, StoreError
-from slurm_dispatch.model.publication import Publication
+from slurm_dispatch.model.publication import Publication, encode_path
 from slurm_dispatch.store import probe as probing
 from slurm_dispatch.store.probe import mount_of, probe
 from slurm_dispatch.store.root import CheckpointRoot, open_root
@@ -181,19 +181,19 @@ def test_200_000_names_without_looking_at_each(root: CheckpointRoot, tmp_path: P
     """C122, C123: the newest is found from the names alone; the number of calls does not grow with them."""
     path = _published(root)
     pub = os.open(os.path.join(root.path, "pub"), os.O_RDONLY)
-    last = None
     spare = tmp_path / "spare"
+    encoded = encode_path(os.path.relpath(path, root.path).encode())
+    name = ""
     for number in range(6, 200_006):
-        last = Publication(FIRST + number // 1000, number, os.path.relpath(path, root.path).encode())
+        name = f"{FIRST + number // 1000:020d}-{number:020d}-{encoded}"
         if number % 50_000 == 6:  # links to an empty file are made ten times faster than files, and look the same
             spare.unlink(missing_ok=True)
             spare.touch()
-        os.link(spare, last.name, dst_dir_fd=pub)
+        os.link(spare, name, dst_dir_fd=pub)
     os.close(pub)
     ended = run(dispatch(root, "latest", "--json"), "-e", f"trace={LOOKS}", trace=tmp_path / "trace")
     assert ended.status == 0, ended.stderr
-    assert last is not None
-    assert json.loads(ended.stdout)["name"] == last.name
+    assert json.loads(ended.stdout)["name"] == name
     marked = [line for line in ended.trace if root.path in line or '"00000' in line]
     assert len(marked) < 60, f"{len(marked)} calls that look at a path"
 
