@@ -11,7 +11,7 @@ import time
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from slurm_dispatch.errors import AbsentError, BadDataError, TransientError, show
+from slurm_dispatch.errors import AbsentError, BadDataError, StoreError, TransientError, show
 from slurm_dispatch.store.keep import keep, sweep_kept
 from slurm_dispatch.store.manifest import manifest_of, write_manifest
 from slurm_dispatch.store.thin import thin
@@ -40,7 +40,7 @@ PAUSE_S = 0.2
 class Result:
     """What one scan did.
 
-    :ivar published: steps, rising.
+    :ivar published: steps, rising; those too that an earlier scan published before it failed.
     :ivar not_resumed: the step of a first save that is smaller than the one resumed from.
     :ivar waiting: how many saves are there that are not known to be whole.
     """
@@ -92,6 +92,7 @@ class Publisher:
         self._proved_resume = resumed_step is None or options.allow_step_back
         self._step: int | None = None
         self._seen_any = False
+        self._unreported: list[int] = []
 
     def begin(self) -> None:
         """Look at what this execution has published already.
@@ -114,11 +115,14 @@ class Publisher:
         """
         for left in reversed(range(TRIES)):
             try:
-                return self._scan(assume)
+                result = self._scan(assume)
             except (AbsentError, TransientError):
                 if left == 0:
                     raise
                 time.sleep(PAUSE_S)
+                continue
+            result.published, self._unreported = self._unreported, []
+            return result
         raise AssertionError
 
     def _list(self) -> Listing:
@@ -151,9 +155,7 @@ class Publisher:
         for candidate, seen, proof in [one for one in whole if self._may(one[0])][-self.options.keep_own :]:
             if not self.alive():
                 return result
-            if self._publish(candidate, seen, proof):
-                result.published.append(candidate.step)
-            else:
+            if not self._publish(candidate, seen, proof):
                 result.waiting += 1
         return result
 
@@ -219,6 +221,7 @@ class Publisher:
             self._once(f"{name} is not published: {error.line()}")
             return False
         self._step = candidate.step
+        self._unreported.append(candidate.step)
         self._settling.forget(candidate.path)
         assumed = "" if proof is Proof.PROVED else f", assumed whole after {options.settle_s:g} s without a change"
         say(f"published step {candidate.step}: {name}{assumed}")
@@ -235,14 +238,18 @@ class Publisher:
             match = None if is_temporary(text) else components[0].match(text)
             return match is not None and match.trouble is None  # what is never published is no save
 
-        done = thin(
-            self.root,
-            self.place.attempt,
-            epoch=self.place.epoch,
-            keep_own=self.options.keep_own,
-            keep_root=self.options.keep_root,
-            is_save=is_save if len(components) == 1 else None,
-        )
+        try:
+            done = thin(
+                self.root,
+                self.place.attempt,
+                epoch=self.place.epoch,
+                keep_own=self.options.keep_own,
+                keep_root=self.options.keep_root,
+                is_save=is_save if len(components) == 1 else None,
+            )
+        except (BadDataError, StoreError) as error:
+            self._once(f"thinning: {error}")  # it is never needed, and the save is published
+            return
         for trouble in done.trouble:
             self._once(f"thinning: {trouble}")
 

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from slurm_dispatch.errors import AbsentError, DeniedError, NotAllowedError
+from slurm_dispatch.errors import AbsentError, AmbiguousError, DeniedError, NotAllowedError
 from slurm_dispatch.records.spec import Spec
 from slurm_dispatch.state.jobs import Record
 from slurm_dispatch.store.choice import Choice
@@ -388,3 +388,33 @@ def test_what_only_might_match_is_not_thinned(tmp_path: Path) -> None:
         assert publisher.scan(assume=True).published == [step]
     assert not old.exists()
     assert log.exists()
+
+
+def test_what_was_published_is_told_though_the_scan_failed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Budgets are refunded by it: the first of two saves is published, the second meets an error, thinning too."""
+    root = open_root(str(tmp_path))
+    folder = Path(root.make_execution("att"))
+    for step in (10, 20):
+        (folder / f"checkpoint-{step}").mkdir()
+        (folder / f"checkpoint-{step}" / "done").write_text("w")
+    publisher = Publisher(
+        root, Place(str(tmp_path), JOB, 1000000, "att"), parse(["--done", "done", "--", "x"]), resumed_step=None
+    )
+    publisher.begin()
+    real = root.publish
+
+    def failing(epoch: int, step: int, path: bytes, **more: Any) -> Any:
+        if step == 20:
+            raise AmbiguousError("publishing: Input/output error")
+        return real(epoch, step, path, **more)
+
+    def no_thinning(*_: object, **__: object) -> None:
+        raise AmbiguousError("listing: Input/output error")
+
+    monkeypatch.setattr(publish, "thin", no_thinning)
+    with monkeypatch.context() as patch:
+        patch.setattr(root, "publish", failing)
+        with pytest.raises(AmbiguousError):
+            publisher.scan(assume=True)
+    assert publisher.scan(assume=True).published == [10, 20]
+    assert publisher.scan(assume=True).published == []
