@@ -31,6 +31,10 @@ KEPT_SIGNALS = (
 )
 
 
+_left: set[int] = set()
+"""Children that could not be reaped when they were given up."""
+
+
 class Apart:
     """A running child and what it has answered so far."""
 
@@ -76,10 +80,7 @@ class Apart:
         if self.descriptor >= 0:
             os.close(self.descriptor)
             self.descriptor = -1
-        for _ in range(20):
-            if reaped(self.pid):
-                return
-            time.sleep(0.005)
+        leave(self.pid, 0.1)
 
     def answer(self) -> bytes:
         """What the child returned.
@@ -109,6 +110,16 @@ class Apart:
 def apart(work: Callable[[], bytes], deadline_s: float, what: str) -> bytes:
     """Do ``work`` in a child and wait for it. See :meth:`Apart.wait`."""
     return Apart(work, deadline_s).wait(what)
+
+
+def leave(pid: int, wait_s: float) -> None:
+    """Wait a moment for a child to end. One that does not, since it sits in the kernel, is reaped at a later fork."""
+    ends_at = time.monotonic() + wait_s
+    while not reaped(pid):
+        if time.monotonic() >= ends_at:
+            _left.add(pid)
+            return
+        time.sleep(0.005)
 
 
 def reaped(pid: int) -> bool:
@@ -146,6 +157,7 @@ def fork_deaf() -> int:
     :raises TransientError: there is no process to be had: the training may have used up the job's limit, and must
         not end for that.
     """
+    _left.difference_update([left for left in _left if reaped(left)])
     held = signal.pthread_sigmask(signal.SIG_BLOCK, {*KEPT_SIGNALS, signal.SIGCHLD})
     try:
         try:

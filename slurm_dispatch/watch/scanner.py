@@ -14,7 +14,7 @@ import time
 from typing import TYPE_CHECKING, Any
 
 from slurm_dispatch.errors import DispatchError, StoreError, TransientError
-from slurm_dispatch.watch.apart import fork_deaf, pipe, reaped
+from slurm_dispatch.watch.apart import fork_deaf, leave, pipe
 from slurm_dispatch.watch.publish import Publisher, Result
 from slurm_dispatch.watch.say import say
 
@@ -230,10 +230,7 @@ class Scanner:
                 pass
         os.close(self.control)
         os.close(self.events)
-        for _ in range(200):
-            if reaped(self.pid):
-                return
-            time.sleep(0.005)
+        leave(self.pid, 1.0)
 
 
 def _serve_and_exit(serve: Callable[[int, int], None], control: int, events: int, others: tuple[int, ...]) -> None:

@@ -158,3 +158,22 @@ def test_no_process_to_be_had(monkeypatch: pytest.MonkeyPatch) -> None:
             assert run_command(["true"], 60) is None
             assert slurmconf.state("42") is None
     assert os.listdir("/proc/self/fd") == before
+
+
+def test_a_child_that_cannot_be_killed_is_reaped_later(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It sits in the kernel until the filesystem answers; the supervisor lives for weeks and leaves no zombies."""
+    pids = []
+
+    def work() -> bytes:
+        time.sleep(600)
+        return b""
+
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "kill", lambda pid, _number: pids.append(pid))
+        with pytest.raises(TransientError):
+            apart(work, 0.05, "it")
+    (pid,) = pids
+    os.kill(pid, signal.SIGKILL)
+    os.waitid(os.P_PID, pid, os.WEXITED | os.WNOWAIT)
+    assert apart(lambda: b"1", 60, "another") == b"1"
+    assert not os.path.exists(f"/proc/{pid}")
