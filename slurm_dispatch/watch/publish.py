@@ -31,6 +31,8 @@ NOTHING_S = 1800.0
 """After so long without a save the names that are there are said, once."""
 LOOKS_MAX = 64
 """Saves that are not whole yet and are looked at in one scan: the newest."""
+LEFT_LOOKS_MAX = 4
+"""Saves of an earlier turn that are looked at in one scan until the training has resumed: the oldest."""
 TRIES = 3
 """A scan that meets ESTALE or the like is tried so often at once; then it is a failed scan."""
 PAUSE_S = 0.2
@@ -135,8 +137,7 @@ class Publisher:
             self._once(f"{name} is not published: {trouble}")
         result = Result()
         whole: list[tuple[Candidate, Look, Proof]] = []
-        pending = [one for one in listing.found if self._is_new(one)]
-        for candidate in pending[-LOOKS_MAX:]:
+        for candidate in self._worth_a_look(listing):
             seen = look(candidate.path, self.options.done)
             if seen is None:
                 continue
@@ -166,9 +167,18 @@ class Publisher:
         floor = self.resumed_step
         return floor is None or self.options.allow_step_back or candidate.step >= floor
 
-    def _is_new(self, candidate: Candidate) -> bool:
-        """Worth a look: of a greater step, or perhaps the first of this turn, which must show that it resumed."""
-        return self._step is None or candidate.step > self._step or not self._proved_resume
+    def _worth_a_look(self, listing: Listing) -> list[Candidate]:
+        """Those of a greater step; and those that may be the first of this turn, which must show that it resumed."""
+        proved = self._proved_resume
+        new = [
+            one
+            for one in listing.found
+            if self._step is None or one.step > self._step or (not proved and one.path not in self._known)
+        ]
+        # A turn that did not resume writes the names of the turn before again, from the smallest step on.
+        fresh = set(new)
+        left = [] if proved else [one for one in listing.found if one not in fresh]
+        return sorted([*left[:LEFT_LOOKS_MAX], *new[-LOOKS_MAX:]])
 
     def _is_left(self, candidate: Candidate, seen: Look) -> bool:
         """Whether it is what an earlier turn left: a saver that was killed leaves a torn save that never changes."""

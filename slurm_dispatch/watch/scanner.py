@@ -29,6 +29,9 @@ FINISH_S = 2.0
 """Between two looks for the request of ``--finish``."""
 LAST_TRIES = 3
 LAST_PAUSE_S = 2.0
+LAST_LOOKS = 4
+"""The last scan looks at least so often at a save that is to settle, however slow the filesystem is: at the second
+and the third look half of --settle counts each, if so long has passed."""
 LINE_MAX = 1 << 16
 
 
@@ -99,13 +102,15 @@ class Serving:
         options = self._publisher.options
         ends_at = time.monotonic() + options.settle_s + LAST_PAUSE_S
         said = False
-        tries = 0
+        tries = looks = 0
         while True:
             failed, result = self._scan_once()
+            looks += 1
             tries = tries + 1 if failed else 0
             if failed and tries >= LAST_TRIES:
                 break
-            waits = result.waiting > 0 and self._assume and not options.done and time.monotonic() < ends_at
+            in_time = time.monotonic() < ends_at or looks < LAST_LOOKS
+            waits = result.waiting > 0 and self._assume and not options.done and in_time
             if not failed and not waits:
                 break
             if waits and not said and options.settle_s > 5:

@@ -19,7 +19,7 @@ from slurm_dispatch.state.jobs import Record
 from slurm_dispatch.store.choice import Choice
 from slurm_dispatch.store.root import open_root
 from slurm_dispatch.store.whole import look
-from slurm_dispatch.watch import publish, session
+from slurm_dispatch.watch import publish, scanner, session
 from slurm_dispatch.watch import say as saying
 from slurm_dispatch.watch.handing import HandingOn, append, check_folder
 from slurm_dispatch.watch.options import parse
@@ -418,3 +418,32 @@ def test_what_was_published_is_told_though_the_scan_failed(tmp_path: Path, monke
             publisher.scan(assume=True)
     assert publisher.scan(assume=True).published == [10, 20]
     assert publisher.scan(assume=True).published == []
+
+
+def test_the_last_scan_of_a_slow_filesystem_lets_a_save_settle(tmp_path: Path) -> None:
+    """Each look takes longer than the whole wait; the command has ended with 0, and its last save is published."""
+    root = open_root(str(tmp_path))
+    save = Path(root.make_execution("att")) / "checkpoint-10"
+    save.mkdir()
+    (save / "weights").write_text("w")
+    now = 0.0
+
+    def slow() -> float:
+        nonlocal now
+        now += 100.0
+        return now
+
+    publisher = Publisher(
+        root, Place(str(tmp_path), JOB, 1000000, "att"), parse(["--settle", "0.01", "--", "x"]), resumed_step=None,
+        clock=slow,
+    )  # fmt: skip
+    control, events = os.pipe(), os.pipe()
+    try:
+        os.write(control[1], b"assume\nlast\n")
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(scanner, "LAST_PAUSE_S", -1000.0)
+            Serving(publisher, control[0], events[1]).run()
+    finally:
+        for descriptor in (*control, *events):
+            os.close(descriptor)
+    assert [one.step for one in root.listing()] == [10]
