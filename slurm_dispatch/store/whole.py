@@ -20,7 +20,7 @@ from slurm_dispatch.errors import BadDataError, show, store_error
 from slurm_dispatch.store.structure import structure
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Iterable, Iterator, Sequence
 
 ENTRIES_MAX = 500_000
 """Files and folders in one save. The largest sharded saves that we know of have some ten thousand."""
@@ -215,6 +215,11 @@ class Settling:
         self._seen[key] = (seen.entries, now, unchanged_s)
         return seen.torn is None and seen.size > 0 and unchanged_s >= self.settle_s
 
+    def retain(self, paths: Iterable[str]) -> None:
+        """Forget every save but these: the others are gone, and a run of weeks makes many."""
+        there = {os.fsencode(path) for path in paths}
+        self._seen = {path: what for path, what in self._seen.items() if path in there}
+
     def forget(self, path: str | bytes) -> None:
-        """The save was published or is gone."""
+        """The save was published."""
         self._seen.pop(os.fsencode(path), None)

@@ -137,7 +137,9 @@ class Publisher:
             self._once(f"{name} is not published: {trouble}")
         result = Result()
         whole: list[tuple[Candidate, Look, Proof]] = []
-        for candidate in self._worth_a_look(listing):
+        looked_at = self._worth_a_look(listing)
+        self._settling.retain(one.path for one in looked_at)
+        for candidate in looked_at:
             seen = look(candidate.path, self.options.done)
             if seen is None:
                 continue

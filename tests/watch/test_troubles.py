@@ -447,3 +447,17 @@ def test_the_last_scan_of_a_slow_filesystem_lets_a_save_settle(tmp_path: Path) -
         for descriptor in (*control, *events):
             os.close(descriptor)
     assert [one.step for one in root.listing()] == [10]
+
+
+def test_saves_that_went_unpublished_are_forgotten(tmp_path: Path) -> None:
+    """A rotation that is faster than --settle, for weeks: what is remembered does not grow."""
+    root = open_root(str(tmp_path))
+    folder = Path(root.make_execution("att"))
+    publisher = Publisher(root, Place(str(tmp_path), JOB, 1000000, "att"), parse(["--", "x"]), resumed_step=None)
+    publisher.begin()
+    for step in range(20):
+        path = folder / f"checkpoint-{step}"
+        path.write_text("w")
+        publisher.scan(assume=True)
+        path.unlink()
+    assert len(publisher._settling._seen) == 1
