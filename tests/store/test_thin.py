@@ -243,7 +243,7 @@ def test_space_stays_within_the_bound(root: CheckpointRoot) -> None:
             assert sum(p.stat().st_size for p in weights) <= most.size
 
 
-def test_a_pass_does_not_try_what_went_in_earlier_passes(root: CheckpointRoot, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_pass_does_not_try_what_went_earlier(root: CheckpointRoot, monkeypatch: pytest.MonkeyPatch) -> None:
     """A job of many weeks has publications without number; a pass costs one look a folder beyond what it removes."""
     _published(root, OLD, FIRST, *range(1, 41))
     _published(root, NEW, SECOND, *range(41, 81))
