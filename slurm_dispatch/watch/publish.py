@@ -21,7 +21,7 @@ from slurm_dispatch.watch.say import SaidOnce, say
 from slurm_dispatch.watch.scanning import Candidate, Listing, scan
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Iterable, Mapping
 
     from slurm_dispatch.store.root import CheckpointRoot
     from slurm_dispatch.watch.options import Options
@@ -62,7 +62,7 @@ class Publisher:
         options: Options,
         *,
         resumed_step: int | None,
-        known: Mapping[str, str] | None = None,
+        known: Mapping[str, str] | Iterable[str] = (),
         left_settles: bool = False,
         links: bool = True,
         clock: Callable[[], float] = time.monotonic,
@@ -72,7 +72,8 @@ class Publisher:
         """
         :param resumed_step: the step that the command was given, ``None`` on a first start.
         :param known: saves that were there before this run, see :attr:`Prepared.known`: as long as they are what
-            they were, they do not show that it resumed, and are published only if they are proved.
+            they were, they do not show that it resumed, and are published only if they are proved. Paths without
+            digests are taken to be what they were.
         :param left_settles: see :attr:`Prepared.left_settles`.
         :param links: whether saves can be kept by links; otherwise the saver's own path is published.
         :param alive: whether the supervisor still lives: nothing is published after it.
@@ -89,7 +90,7 @@ class Publisher:
         self._began = clock()
         self._settling = Settling(options.settle_s)
         self._once = SaidOnce()
-        self._known = {} if known is None else known
+        self._known = known if isinstance(known, dict) else dict.fromkeys(known, "")
         self._left_settles = left_settles
         self._proved_resume = resumed_step is None or options.allow_step_back
         self._step: int | None = None
