@@ -134,7 +134,7 @@ class _First:
         """Say which job it is, and the plan."""
         self.say(f"job {self.spec.job}, Slurm job {answer.slurm_job_id}, checkpoint root {self.spec.root}")
         if not self.request.settings.no_plan:
-            for line in short_plan(rows_of(self.request, self.site), self.spec.max_submissions):
+            for line in short_plan(self.request, rows_of(self.request, self.site)):
                 self.say(line)
 
     def came_of(self, answer: SubmitAnswer | Superseded | Overtaken) -> int:

@@ -22,6 +22,13 @@ env -0 | tr '\\n\\0' '\\001\\n' | grep -v '^BASH_FUNC' | sort >>"$file.tmp"
 mv "$file.tmp" "$file"
 """
 AGAIN = SHOW.replace("file=$1\n", "file=$1.$DISPATCH_EPOCH\n") + 'test "$DISPATCH_EPOCH" -gt 1000000 || sleep 600\n'
+# The intent says how long it is watched before it may be settled, so that only the wrapper needs these.
+SHORT = f"""state = "{STATE}"
+cluster = "dispatch"
+submit_timeout_s = 15
+message_timeout_s = 10
+query_timeout_s = 5
+"""
 # What differs between two jobs, whoever submitted them, and what is ours.
 VOLATILE = (
     "zero=", "args=", "SLURM_JOB_ID=", "SLURM_JOBID=", "SLURM_JOB_START_TIME=", "SLURM_JOB_END_TIME=",
@@ -193,12 +200,14 @@ def test_a_lost_answer_is_one_job(cluster: Cluster) -> None:
     """C001, P6: slurmctld takes the request and the answer is lost: 75, and the tick finds exactly one object."""
     script = "#!/bin/sh\nsleep 600\n"
     cluster.write(f"{HOME}/lost.sh", script, user="ada", mode="755")
+    cluster.write(f"{HOME}/short.toml", SHORT, user="ada", mode="644")
     cluster.sh("ctl", "kill -STOP $(pidof slurmctld)")
     try:
         done = cluster.run(
             "login",
             ["dispatch", "sbatch", "--checkpoint", f"{HOME}/root-lost", "lost.sh"],
             user="ada",
+            env={"DISPATCH_CONFIG": f"{HOME}/short.toml"},
             check=False,
             timeout_s=400,
         )

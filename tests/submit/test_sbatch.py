@@ -7,7 +7,10 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from slurm_dispatch.config.site import load_site
+from slurm_dispatch.errors import NotAllowedError
 from slurm_dispatch.slurm.limits import NAMES
+from slurm_dispatch.submit.request import Plain, prepare
 
 if TYPE_CHECKING:
     from tests.submit.scene import Scene
@@ -258,6 +261,46 @@ def test_wrong_directives(scene: Scene, line: str, words: str) -> None:
     assert scene.calls("sbatch") == []
 
 
+def test_all_that_is_wrong_with_directives(scene: Scene) -> None:
+    """One line has every mistake with its place, and a hint that several have once."""
+    lines = ["#DISPATCH --on failed:explode --on foo:stop", "", "#DISPATCH --on preempted", "#DISPATCH --chekpoint x"]
+    lines += ["#DISPATCH --checkpoint a", '#DISPATCH --checkpoint b "', "#DISPATCH --checkpoint c --adopt-root=1"]
+    name = scene.write("d.sh", "\n".join(["#!/bin/sh", *lines, ":", "#DISPATCH --on bar:stop"]))
+    result = scene.run("sbatch", "--on", "bad:stop", name)
+    assert (result.status, len(result.ours)) == (64, 1)
+    found = result.ours[0].split(" | ")
+    begin = (
+        "line 5 of the script: --chekpoint is not an option",
+        "line 7 of the script: a quote is not closed",
+        "line 8 of the script: --adopt-root takes no value",
+        "--checkpoint stands twice in the script's #DISPATCH lines",
+        "the command line: rule 'bad:stop': 'bad' is not an outcome; it is one of ",
+        "line 2 of the script: rule 'failed:explode': 'explode' is not an action",
+        "line 2 of the script: rule 'foo:stop': 'foo' is not an outcome",
+        "line 4 of the script: rule 'preempted' has no action",
+    )
+    assert len(found) == len(begin)
+    for said, wanted in zip(found, begin, strict=True):
+        assert said.startswith(wanted)
+    assert result.ours[0].count("it is one of unfinished") == 1
+    assert scene.calls("sbatch") == []
+
+
+def test_a_job_of_root(scene: Scene, monkeypatch: pytest.MonkeyPatch) -> None:
+    """P10: refused with one line that says what to do; --unprotected is sbatch's alone."""
+    monkeypatch.setattr(os, "geteuid", lambda: 0)
+    environment, script = scene.environment(), str(scene.home / "train.sh")
+    site = load_site(str(scene.config))
+    with pytest.raises(NotAllowedError) as caught:
+        prepare(["--checkpoint", "r", script], environment=environment, site=site)
+    assert caught.value.exit_code == 77
+    assert caught.value.line() == (
+        "jobs of root are not managed; submit it as the user whose job it is, or without recovery: "
+        "dispatch sbatch --unprotected"
+    )
+    assert isinstance(prepare(["--unprotected", script], environment=environment, site=site), Plain)
+
+
 def test_no_root(scene: Scene) -> None:
     """A job needs a checkpoint root, an inherited one is another job's."""
     result = scene.run("sbatch", "train.sh", env={"DISPATCH_CHECKPOINT": "/old", "SLURM_DISPATCH_CHECKPOINT": "/old"})
@@ -282,10 +325,19 @@ def test_a_root_of_another_job(scene: Scene) -> None:
 
 
 def test_the_plan_is_said(scene: Scene) -> None:
-    """The plan is on stderr, unless --no-plan."""
-    assert any("plan: resubmit after" in line for line in scene.sbatch("train.sh").ours)
+    """The plan and what a person should know are on stderr behind the job's line, unless --no-plan."""
+    name = scene.write("plain.sh", "#!/bin/sh\npython train.py\n")
+    job, *lines = scene.sbatch("--on", "failed:stop", "--on", "preempted:resubmit,budget=1", name).ours
+    assert job.startswith("job ")
+    assert lines == [
+        ("plan: resubmit after unfinished, timeout, node_fail, boot_fail, preempted (once), launch_failed, "
+        "store_error (5 times)"),
+        "plan: stop after failed, out_of_memory, cancelled, deadline, stalled, not_resumed, suspect, lost",
+        "plan: at most 100 submissions; dispatch plan says more",
+        "note: the script does not call dispatch-watch: no save is kept, published or handed to the next run",
+    ]
     scene.root = scene.path / "scratch" / "other"
-    assert not any("plan:" in line for line in scene.sbatch("--no-plan", "train.sh").ours)
+    assert len(scene.sbatch("--no-plan", name).ours) == 1
 
 
 def test_an_option_of_a_plugin(scene: Scene) -> None:
