@@ -241,3 +241,20 @@ def test_space_stays_within_the_bound(root: CheckpointRoot) -> None:
             weights = list(Path(root.path, "exec").rglob("weights"))
             assert len(weights) <= most.saves
             assert sum(p.stat().st_size for p in weights) <= most.size
+
+
+def test_a_pass_does_not_try_what_went_earlier(root: CheckpointRoot, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A job of many weeks has publications without number; a pass costs one look a folder beyond what it removes."""
+    _published(root, OLD, FIRST, *range(1, 41))
+    _published(root, NEW, SECOND, *range(41, 81))
+    assert thin(root, NEW, epoch=SECOND).removed
+    opened: list[object] = []
+    real = os.open
+
+    def counted(path: str, *rest: int, dir_fd: int | None = None) -> int:
+        opened.append(path)
+        return real(path, *rest, dir_fd=dir_fd)
+
+    monkeypatch.setattr(os, "open", counted)
+    assert thin(root, NEW, epoch=SECOND).removed == ()
+    assert len(opened) < 60
