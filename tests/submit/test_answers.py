@@ -170,7 +170,7 @@ def test_wait_gives_back_the_jobs_status(scene: Scene) -> None:
 
 def test_wait_has_no_deadline(scene: Scene) -> None:
     """--wait takes as long as the job: once the id is known, the deadline of the submission is over."""
-    scene.config.write_text(f'state = "{scene.path}/state"\nsubmit_timeout_s = 5\n')
+    scene.config.write_text(f'state = "{scene.path}/state"\nsubmit_timeout_s = 15\n')
     scene.answer("sbatch", stdout="Submitted batch job {id}\n", hang_until="over")
     running = scene.start(["sbatch", "--checkpoint", str(scene.root), "--wait", "train.sh"])
     until("the intent's deadline is over", lambda: _overdue(scene))

@@ -180,6 +180,7 @@ def test_unprotected(scene: Scene) -> None:
         ([], {}, "", ["--no-requeue"]),
         (["--requeue"], {}, "", []),
         ([], {"SBATCH_REQUEUE": ""}, "", []),
+        ([], {"SBATCH_REQUEUE": "0"}, "", ["--no-requeue"]),
         ([], {}, "#SBATCH --requeue", []),
         (["--no-requeue"], {"SBATCH_REQUEUE": "1"}, "#SBATCH --requeue", ["--no-requeue"]),
         (["-o", "log.txt"], {}, "", ["--no-requeue", "--open-mode=append"]),
@@ -210,6 +211,17 @@ def test_the_users_comment(scene: Scene, place: str) -> None:
     comments = [word for word in scene.call().argv if word.startswith("--comment=")]
     assert comments == [f"--comment=my run two dispatch:{scene.record().key}:0:1"]
     assert scene.facts()[0].body["comment"] == "my run two"
+
+
+@pytest.mark.parametrize(
+    ("variables", "recorded"),
+    [({"SBATCH_REQUEUE": "1"}, ["--requeue"]), ({"SBATCH_REQUEUE": "0"}, ["--no-requeue"])],
+)
+def test_a_variable_that_says_requeue(scene: Scene, variables: dict[str, str], recorded: list[str]) -> None:
+    """A later submission has it as an option, which sbatch before 25.11 refuses with a value."""
+    scene.sbatch("-J", "x", "train.sh", env=variables)
+    argv = scene.facts()[0].body["argv"]
+    assert [word for word in argv if "requeue" in word] == recorded
 
 
 def test_heterogeneous_jobs_are_refused(scene: Scene) -> None:
