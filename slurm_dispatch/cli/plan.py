@@ -19,7 +19,8 @@ Usage: dispatch plan [--json] [OUR OPTIONS] [SBATCH'S OPTIONS] SCRIPT
 Example:
   dispatch plan --checkpoint /scratch/me/run7 --on failed:stop train.sh
 
-Exit codes: 0, 64 usage, 66 there is no job to plan for, 78 bad configuration.
+Exit codes: 0, 64 usage, 66 there is no job to plan for, 77 not allowed, 78 bad
+configuration.
 """
 
 
