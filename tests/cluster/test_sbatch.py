@@ -201,6 +201,7 @@ def test_a_lost_answer_is_one_job(cluster: Cluster) -> None:
     script = "#!/bin/sh\nsleep 600\n"
     cluster.write(f"{HOME}/lost.sh", script, user="ada", mode="755")
     cluster.write(f"{HOME}/short.toml", SHORT, user="ada", mode="644")
+    cluster.service_off()  # it begins to look when what was on the way has arrived
     cluster.sh("ctl", "kill -STOP $(pidof slurmctld)")
     try:
         done = cluster.run(
@@ -217,13 +218,17 @@ def test_a_lost_answer_is_one_job(cluster: Cluster) -> None:
     (line,) = [line for line in done.stderr.splitlines() if line.startswith("dispatch: nobody knows")]
     key = line.split("has job ")[1].split(":")[0]
 
+    def carrying() -> list[str]:
+        queue = cluster.sh("ctl", "squeue -h -t all -o '%A %k'").splitlines()
+        return [words.split()[0] for words in queue if f"dispatch:{key}:0:1" in words]
+
+    (number,) = cluster.wait_until(carrying, PATIENCE_S, "what sbatch had sent to arrive")
+    assert [fact["kind"] for fact in facts(cluster, key)] == ["spec", "intent"]
+    cluster.service_on()
+
     def settled() -> list[dict[str, object]]:
         return [fact for fact in facts(cluster, key) if fact["kind"] in {"submitted", "burnt"}]
 
     (fact,) = cluster.wait_until(settled, 400, f"the intent of job {key} to be settled")
-    queue = cluster.sh("ctl", "squeue -h -t all -o '%A %k'").splitlines()
-    carrying = [words.split()[0] for words in queue if f"dispatch:{key}:0:1" in words]
-    if fact["kind"] == "submitted":
-        assert carrying == [str(fact["slurm_job_id"])]
-    else:
-        assert carrying == []
+    assert (fact["kind"], fact.get("slurm_job_id")) == ("submitted", int(number))
+    assert carrying() == [number]
