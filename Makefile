@@ -52,7 +52,7 @@ lint: venv
 	@mkdir -p .make
 	@.venv/bin/lint-imports >.make/imports 2>&1 || { cat .make/imports; exit 1; }
 	@grep -rlE '^#!(/usr)?/bin/(env )?(ba|da)?sh|^# shellcheck shell=sh' --exclude-dir=.git --exclude-dir='.venv*' \
-	    --exclude-dir=work --exclude='*.md' . | xargs shellcheck -x -P SCRIPTDIR
+	    --exclude-dir=clusters --exclude='*.md' . | xargs shellcheck -x -P SCRIPTDIR
 	@echo "lint: clean"
 
 down:

@@ -90,7 +90,7 @@ class Cluster:
         if name is not None:
             self._environ["DISPATCH_CLUSTER"] = name
         self.name = self._script("cluster", "name", timeout_s=COMMAND_S).strip()
-        self._agents = os.path.join(ROOT, "docker", "work", self.name, "agent")
+        self._agents = os.path.join(ROOT, "docker", "clusters", self.name, "agent")
 
     # Up and down.
 

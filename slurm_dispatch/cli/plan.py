@@ -19,7 +19,8 @@ Usage: dispatch plan [--json] [OUR OPTIONS] [SBATCH'S OPTIONS] SCRIPT
 Example:
   dispatch plan --checkpoint /scratch/me/run7 --on failed:stop train.sh
 
-Exit codes: 0, 64 usage, 66 the script is not there, 78 bad configuration.
+Exit codes: 0, 64 usage, 66 there is no job to plan for, 77 not allowed, 78 bad
+configuration.
 """
 
 
@@ -39,7 +40,7 @@ def command(ctx: click.Context) -> int:
     from slurm_dispatch.errors import NothingThereError
     from slurm_dispatch.slurm.commands import commands_environment
     from slurm_dispatch.submit.first import all_options
-    from slurm_dispatch.submit.plan_text import as_json, notes, rows_of, table
+    from slurm_dispatch.submit.plan_text import as_json, report, rows_of
     from slurm_dispatch.submit.request import Plain, prepare
 
     if ctx.args and ctx.args[0] in {"-h", "--help"}:
@@ -52,18 +53,7 @@ def command(ctx: click.Context) -> int:
     asking = commands_environment(site.slurm_bin or "", inherited=environment)
     request = prepare(words, environment=environment, site=site, more=all_options(asking), need_root=False)
     if isinstance(request, Plain):
-        raise NothingThereError(
-            "there is no job to plan for",
-            hint="the script cannot be read, or the words ask for no managed submission",
-        )
+        raise NothingThereError(f"there is no job to plan for: {request.why}")
     rows = rows_of(request, site)
-    if json_wanted:
-        click.echo(as_json(request, rows))
-        return 0
-    click.echo(f"{request.spec.name}: checkpoint root {request.spec.root or '(none)'}")
-    for line in table(rows):
-        click.echo(line)
-    click.echo(f"at most {request.spec.max_submissions} submissions")
-    for line in notes(request):
-        click.echo(f"note: {line}")
+    click.echo(as_json(request, rows, site) if json_wanted else "\n".join(report(request, rows, site)))
     return 0

@@ -21,7 +21,7 @@ Usage: dispatch sbatch [OUR OPTIONS] [SBATCH'S OPTIONS] [SCRIPT [ARGUMENTS]]
                            failed:stop; more than one: the first that matches counts.
   --start-from PATH        begin from this save while the root has no publication.
   --adopt-root             the root was another job's: go on from what is in it.
-  --no-plan                do not print the plan.
+  --no-plan                do not print the plan and the notes.
   --unprotected            call sbatch plainly: no record, no recovery.
 
 Examples:

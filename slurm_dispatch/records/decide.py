@@ -104,6 +104,10 @@ def _submitting(state: State, observation: Observation, _policy: Policy, now: fl
     intent = _last(state)
     first_seen = intent.watched.get(observation.host)
     if first_seen is None or now < first_seen:
+        if isinstance(observation.seen, Unknown):
+            # What was sent to a slurmctld that hangs arrives once it answers again: until then no time counts.
+            why = observation.seen.why
+            return [Nothing(f"submission {intent.number} has no answer, and Slurm gives none ({why})")]
         body = {"submission": intent.number, "host": observation.host, "first_seen": now}
         return [AppendFact("watched", body)]
     if now < first_seen + intent.wait_s:

@@ -45,10 +45,14 @@ _HAS_ID = re.compile(r"%[0-9]*[jJA]")
 
 @dataclass(frozen=True, slots=True)
 class Plain:
-    """Nothing of ours: sbatch with this argv and environment, in our place."""
+    """Nothing of ours: sbatch with this argv and environment, in our place.
+
+    :param why: why, in words for a person.
+    """
 
     argv: tuple[str, ...]
     environment: Mapping[str, str]
+    why: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -130,21 +134,26 @@ def prepare(
     """
     folder = os.getcwd()
     line = read_command_line(argv, more)
-    plain = Plain(line.with_added(()), cleaned(environment))
-    if any(line.has(name) for name in NOT_A_SUBMISSION):
-        return plain
+
+    def plain(why: str) -> Plain:
+        return Plain(line.with_added(()), cleaned(environment), why)
+
+    for name in NOT_A_SUBMISSION:
+        if line.has(name):
+            return plain(f"with --{name} sbatch submits nothing")
     if ("unprotected", "") in line.own:
-        return plain
+        return plain("--unprotected leaves it to sbatch alone")
     script = read_script(line, environment, folder, stdin)
     if script is None:
-        return plain
-    settings = gather(line.own, own_directives(script.content))
+        return plain(f"the script {show(line.script)} cannot be read")
+    settings = gather(line.own, *own_directives(script.content))
     given, _, hetjob = sbatch_options(script.content, more)
     options = Options(line.parsed, from_variables(environment), given, foreign_options(script.content))
     if settings.unprotected or given.last("test-only") is not None:
         if script.path is None and not script.wrap:
             raise UsageError("--unprotected and --test-only belong on the command line if the script is no file")
-        return plain
+        word = "--unprotected" if settings.unprotected else "--test-only"
+        return plain(f"the script's {word} leaves it to sbatch alone")
     _refuse(options, hetjob=hetjob)
     spec = _spec(line, script, settings, options, environment=environment, site=site, need_root=need_root)
     return Request(
@@ -161,7 +170,10 @@ def prepare(
 
 def _refuse(options: Options, *, hetjob: bool) -> None:
     if os.geteuid() == 0:
-        raise NotAllowedError("jobs of root are not managed", hint="submit it as the user whose job it is")
+        raise NotAllowedError(
+            "jobs of root are not managed",
+            hint="submit it as the user whose job it is, or without recovery: dispatch sbatch --unprotected",
+        )
     if hetjob:
         raise heterogeneous("the script has a hetjob line")
     if options.value("array") is not None:

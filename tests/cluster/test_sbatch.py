@@ -22,6 +22,13 @@ env -0 | tr '\\n\\0' '\\001\\n' | grep -v '^BASH_FUNC' | sort >>"$file.tmp"
 mv "$file.tmp" "$file"
 """
 AGAIN = SHOW.replace("file=$1\n", "file=$1.$DISPATCH_EPOCH\n") + 'test "$DISPATCH_EPOCH" -gt 1000000 || sleep 600\n'
+# The intent says how long it is watched before it may be settled, so that only the wrapper needs these.
+SHORT = f"""state = "{STATE}"
+cluster = "dispatch"
+submit_timeout_s = 15
+message_timeout_s = 10
+query_timeout_s = 5
+"""
 # What differs between two jobs, whoever submitted them, and what is ours.
 VOLATILE = (
     "zero=", "args=", "SLURM_JOB_ID=", "SLURM_JOBID=", "SLURM_JOB_START_TIME=", "SLURM_JOB_END_TIME=",
@@ -193,12 +200,15 @@ def test_a_lost_answer_is_one_job(cluster: Cluster) -> None:
     """C001, P6: slurmctld takes the request and the answer is lost: 75, and the tick finds exactly one object."""
     script = "#!/bin/sh\nsleep 600\n"
     cluster.write(f"{HOME}/lost.sh", script, user="ada", mode="755")
+    cluster.write(f"{HOME}/short.toml", SHORT, user="ada", mode="644")
+    cluster.service_off()  # it begins to look when what was on the way has arrived
     cluster.sh("ctl", "kill -STOP $(pidof slurmctld)")
     try:
         done = cluster.run(
             "login",
             ["dispatch", "sbatch", "--checkpoint", f"{HOME}/root-lost", "lost.sh"],
             user="ada",
+            env={"DISPATCH_CONFIG": f"{HOME}/short.toml"},
             check=False,
             timeout_s=400,
         )
@@ -208,13 +218,17 @@ def test_a_lost_answer_is_one_job(cluster: Cluster) -> None:
     (line,) = [line for line in done.stderr.splitlines() if line.startswith("dispatch: nobody knows")]
     key = line.split("has job ")[1].split(":")[0]
 
+    def carrying() -> list[str]:
+        queue = cluster.sh("ctl", "squeue -h -t all -o '%A %k'").splitlines()
+        return [words.split()[0] for words in queue if f"dispatch:{key}:0:1" in words]
+
+    (number,) = cluster.wait_until(carrying, PATIENCE_S, "what sbatch had sent to arrive")
+    assert [fact["kind"] for fact in facts(cluster, key)] == ["spec", "intent"]
+    cluster.service_on()
+
     def settled() -> list[dict[str, object]]:
         return [fact for fact in facts(cluster, key) if fact["kind"] in {"submitted", "burnt"}]
 
     (fact,) = cluster.wait_until(settled, 400, f"the intent of job {key} to be settled")
-    queue = cluster.sh("ctl", "squeue -h -t all -o '%A %k'").splitlines()
-    carrying = [words.split()[0] for words in queue if f"dispatch:{key}:0:1" in words]
-    if fact["kind"] == "submitted":
-        assert carrying == [str(fact["slurm_job_id"])]
-    else:
-        assert carrying == []
+    assert (fact["kind"], fact.get("slurm_job_id")) == ("submitted", int(number))
+    assert carrying() == [number]

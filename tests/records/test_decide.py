@@ -29,6 +29,7 @@ from tests.records.life import CLUSTER, UID, Life, make_spec, start_body
 
 POLICY = Policy()
 BLIND = Observation(host="ctl")
+ANSWERS = Observation(host="ctl", seen=())
 
 
 def ask(life: Life, observation: Observation = BLIND, policy: Policy = POLICY, later: float = 0) -> list[Action]:
@@ -83,7 +84,7 @@ def test_unknown_changes_nothing(phase: Phase) -> None:
 def test_an_intent_is_watched_before_anybody_else_touches_it() -> None:
     """C001, C003: a reply that is late, or an object that is not listed yet, is not one that is lost."""
     life = Life().intent(1, wait_s=170)
-    assert fact(ask(life), "watched") == {"submission": 1, "host": "ctl", "first_seen": life.at}
+    assert fact(ask(life, ANSWERS), "watched") == {"submission": 1, "host": "ctl", "first_seen": life.at}
     since = life.at
     life.add("watched", submission=1, host="ctl", first_seen=since)
     waits = nothing(decide(life.state, replace(BLIND, lookups=found("queue")), POLICY, since + 169.9))
@@ -93,12 +94,20 @@ def test_an_intent_is_watched_before_anybody_else_touches_it() -> None:
 
 def test_each_host_watches_for_itself() -> None:
     life = Life().intent(1).add("watched", submission=1, host="other", first_seen=0)
-    assert fact(ask(life, later=10_000), "watched")["host"] == "ctl"
+    assert fact(ask(life, ANSWERS, later=10_000), "watched")["host"] == "ctl"
 
 
 def test_a_clock_that_was_set_back_makes_the_watch_begin_anew() -> None:
     life = Life().intent(1).add("watched", submission=1, host="ctl", first_seen=9e9)
-    assert fact(ask(life), "watched")["first_seen"] == life.at
+    assert fact(ask(life, ANSWERS), "watched")["first_seen"] == life.at
+
+
+def test_nobody_begins_to_watch_while_slurm_gives_no_answer() -> None:
+    """C001, P5: what was sent to a slurmctld that hangs arrives once it goes on, however long that takes."""
+    life = Life().intent(1, wait_s=170)
+    away = Observation(host="ctl", seen=Unknown("timed out"))
+    assert "timed out" in nothing(ask(life, away, later=10_000)).why
+    assert fact(ask(life, ANSWERS, later=10_000), "watched")["first_seen"] == life.at + 10_000
 
 
 def found(source: str) -> Lookups:
