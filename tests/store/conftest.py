@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 from dataclasses import dataclass
 from pathlib import Path
@@ -30,6 +31,16 @@ class Store:
     def remove(self, path: str) -> None:
         """What a rotation does."""
         shutil.rmtree(path)
+
+    def become(self, path: str, now: str) -> None:
+        """Something else stands where a save was."""
+        shutil.rmtree(path)
+        if now == "emptied":
+            os.mkdir(path)
+        elif now == "a link":
+            os.symlink("checkpoint-5", path)
+        else:
+            os.mkfifo(path)
 
     def plant(self, name: str) -> None:
         """Somebody puts a name among the publications."""
