@@ -324,6 +324,17 @@ def test_what_state_a_save_is_in(root: CheckpointRoot) -> None:
     assert state_of(root, assumed) is SaveState.GONE
 
 
+def test_a_late_write_of_the_same_size_is_seen(root: CheckpointRoot) -> None:
+    """C169: a saver that writes tensors in place changes no size; the time of the file tells."""
+    path = save(root, OLD, "checkpoint-5", BIG)
+    publication = root.publish(FIRST, 5, _kept(root, path), attempt=OLD)
+    with open(path + "/weights", "r+b") as late:
+        late.write(b"late")
+    then = os.stat(path + "/weights").st_mtime_ns + 10**9  # clocks of filesystems tick in milliseconds at best
+    os.utime(path + "/weights", ns=(then, then))
+    assert state_of(root, publication) is SaveState.CHANGED
+
+
 def test_a_manifest_that_does_not_parse_is_named(root: CheckpointRoot) -> None:
     publication = root.publish(FIRST, 5, _kept(root, save(root, OLD, "checkpoint-5")), attempt=OLD)
     manifest = Path(root.execution(OLD), ".dispatch", "save-checkpoint-5")
