@@ -149,7 +149,7 @@ def test_an_operators_cancel_is_an_end_that_a_rule_can_name(rig: Rig) -> None:
 
 
 def test_where_nothing_tells_who_cancelled_it_the_rule_does_not_apply(rig: Rig) -> None:
-    """A site without accounting: it could have been its owner, and unknown starts nothing."""
+    """C081, a site without accounting: it could have been its owner, and unknown starts nothing."""
     rig.slurm.knob(accounting="none")
     key = rig.job("cancelled:resubmit,budget=5")
     rig.start(key)
