@@ -302,9 +302,9 @@ def test_a_marker_beside_a_truncated_shard_proves_nothing(scene: Scene) -> None:
         file.writestr("data", os.urandom(50_000))
     whole = (scene.folder / "shard").read_bytes()
     (scene.folder / "cut").write_bytes(whole[: len(whole) // 2])
-    lay = 'mkdir "$1/checkpoint-$3" && cp "$4" "$1/checkpoint-$3/__3_0.distcp" && echo m > "$1/checkpoint-$3/.metadata"'
+    lay = 'mkdir "$1/checkpoint-$2"; cp "$3" "$1/checkpoint-$2/__3_0.distcp"; echo m > "$1/checkpoint-$2/.metadata"'
     for number, step, shard in ((1, "10", "shard"), (2, "20", "cut")):
-        words = ["--done", ".metadata", "--settle", "0.2", "--", "sh", "-c", lay, "sh", "{dir}", "-", step, shard]
+        words = ["--done", ".metadata", "--settle", "0.2", "--", "sh", "-c", lay, "sh", "{dir}", step, shard]
         assert scene.helper(*words, number=number).end() == 0
         assert scene.published() == [(1, 10)]
     again = scene.train("exit 0", number=3)
