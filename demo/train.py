@@ -322,7 +322,7 @@ def train(options: argparse.Namespace) -> None:
         log.write("start", **begin, variables=variables())
         if rank:
             meet(log_dir, log.attempt, rank)
-        catch_terminate(log, ignore=options.ignore_term)
+        catch_terminate(log, ignore=options.ignore_term, linger_s=options.linger)
         steps(trainer, log, options, rank)
     except BaseException as error:  # the outermost frame of the run: whatever ends it must stand in its log
         log.write("died", error=f"{type(error).__name__}: {error}")
@@ -346,14 +346,20 @@ def steps(trainer: Trainer, log: Log, options: argparse.Namespace, rank: int) ->
         time.sleep(max(0.0, due - time.monotonic()))
 
 
-def catch_terminate(log: Log, *, ignore: bool) -> None:
-    """Log a SIGTERM; unless it is ignored, end by it as a program without a handler does."""
+def catch_terminate(log: Log, *, ignore: bool, linger_s: float) -> None:
+    """Log a SIGTERM; unless it is ignored, end by it as a program without a handler does, ``linger_s`` later."""
+
+    def end(*_: object) -> None:
+        signal.signal(signal.SIGTERM, signal.SIG_DFL)
+        os.kill(os.getpid(), signal.SIGTERM)
 
     def told(number: int, _: object) -> None:
         log.write("signal", signal=number)
-        if not ignore:
-            signal.signal(number, signal.SIG_DFL)
-            os.kill(os.getpid(), number)
+        if linger_s:
+            signal.signal(signal.SIGALRM, end)
+            signal.setitimer(signal.ITIMER_REAL, linger_s)
+        elif not ignore:
+            end()
 
     signal.signal(signal.SIGTERM, told)
 
@@ -406,6 +412,7 @@ def parse(argv: list[str]) -> argparse.Namespace:
     add("--save-time", type=float, default=0.0, help="seconds that a save takes, at least")
     add("--save_total_limit", type=int, default=1, help="saves to keep, 0 for all")
     add("--ignore-term", action="store_true", help="go on after SIGTERM")
+    add("--linger", type=float, default=0.0, metavar="S", help="go on for S seconds after SIGTERM, then end by it")
     add("--detach", action="store_true", help="write from a process that has left the job")
     add("--replay", metavar="MARKER", help=f"do the steps of a save's {MARKER} again without a fault, and compare")
     return parser.parse_args(argv)

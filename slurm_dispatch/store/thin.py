@@ -75,7 +75,10 @@ def thin(
         raise BadDataError(f"cannot keep {min(keep_own, keep_root)} saves", hint="it is 1 at least")
     check_attempt(attempt)
     publications = root.listing()
-    own = [publication for publication in publications if publication.attempt == attempt]
+    published: dict[str | None, list[Publication]] = {}
+    for publication in publications:
+        published.setdefault(publication.attempt, []).append(publication)
+    own = published.get(attempt, [])
     if len(own) < OWN_AT_LEAST:
         return Thinned((), ())
     stay = {publication.path for publication in [*publications[:keep_root], *own[:keep_own]]}
@@ -83,7 +86,7 @@ def thin(
     work = _Thinning(root, stay, is_save)
     work.own(attempt, own)
     for older in _older(root, attempt, epoch, publications):
-        work.older(older, [publication for publication in publications if publication.attempt == older])
+        work.older(older, published.get(older, []))
     return Thinned(tuple(work.removed), tuple(work.trouble))
 
 
@@ -136,22 +139,30 @@ class _Thinning:
     def own(self, attempt: str, published: list[Publication]) -> None:
         """Older saves of this execution in ``kept/``, published ones only: what is not yet published stays."""
         prefix = b"/".join((b"exec", attempt.encode("ascii")))
-        for publication in published:
-            if os.path.dirname(publication.path) == prefix + b"/kept":
-                self._remove(publication.path)
+        kept = prefix + b"/kept/"
+        self._remove_published([one.path for one in published if one.path.startswith(kept)])
         self._remove(prefix + b"/resume")
 
     def older(self, attempt: str, published: list[Publication]) -> None:
         """Everything of an older execution that is a save."""
         prefix = b"/".join((b"exec", attempt.encode("ascii")))
-        for publication in published:
-            self._remove(publication.path)
+        self._remove_published([one.path for one in published])
         for folder in (b"kept", b"resume"):
             for name in self._list(prefix + b"/" + folder):
                 self._remove(b"/".join((prefix, folder, name)))
         for name in self._list(prefix):
             if _OURS.fullmatch(name) or self._is_save(name):
                 self._remove(prefix + b"/" + name)
+
+    def _remove_published(self, paths: list[bytes]) -> None:
+        """Remove those that are still there: most went in earlier passes, and one look a folder tells which."""
+        there: dict[bytes, set[bytes]] = {}
+        for path in paths:
+            folder, name = os.path.split(path)
+            if folder not in there:
+                there[folder] = set(self._list(folder))
+            if name in there[folder]:
+                self._remove(path)
 
     def _is_save(self, name: bytes) -> bool:
         if self.is_save is None or name in {b"kept", b"resume", b".dispatch"}:

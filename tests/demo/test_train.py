@@ -164,6 +164,20 @@ def test_sigterm_is_ignored_or_ends_it(tmp_path: Path) -> None:
         soft.communicate()
 
 
+def test_it_lingers_after_sigterm_and_then_ends_by_it(tmp_path: Path) -> None:
+    training = begin(tmp_path, "--steps", "1000000", "--step-time", "0.01", "--ignore-term", "--linger", "1")
+    log = tmp_path / "0.0.jsonl"
+    try:
+        wait_for(lambda: logged(log, "step"), "a step")
+        training.terminate()
+        assert finish(training)[0] == -signal.SIGTERM
+    finally:
+        training.kill()
+        training.communicate()
+    told = logged(log, "signal")[0]["at"]
+    assert [line for line in logged(log, "step") if line["at"] > told]
+
+
 def test_a_detached_writer_outlives_its_launcher(tmp_path: Path) -> None:
     launcher = begin(tmp_path, "--steps", "1000000", "--step-time", "0.01", "--detach")
     log = tmp_path / "0.0.jsonl"

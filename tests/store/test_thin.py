@@ -258,3 +258,20 @@ def test_what_holds_a_save_that_stays_or_is_a_part_of_it_stays(root: CheckpointR
     thin(root, NEW, epoch=SECOND, is_save=is_save)
     assert sorted(os.listdir(path)) == ["model", "weights"]
     assert os.listdir(os.path.join(path, "model")) == ["part"]
+
+
+def test_a_pass_does_not_try_what_went_earlier(root: CheckpointRoot, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A job of many weeks has publications without number; a pass costs one look a folder beyond what it removes."""
+    _published(root, OLD, FIRST, *range(1, 41))
+    _published(root, NEW, SECOND, *range(41, 81))
+    assert thin(root, NEW, epoch=SECOND).removed
+    opened: list[object] = []
+    real = os.open
+
+    def counted(path: str, *rest: int, dir_fd: int | None = None) -> int:
+        opened.append(path)
+        return real(path, *rest, dir_fd=dir_fd)
+
+    monkeypatch.setattr(os, "open", counted)
+    assert thin(root, NEW, epoch=SECOND).removed == ()
+    assert len(opened) < 60
