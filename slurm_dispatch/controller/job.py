@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING, Any
 
 from slurm_dispatch.controller import settle
 from slurm_dispatch.controller.ends import look
-from slurm_dispatch.errors import one_line
 from slurm_dispatch.records.actions import Action, AppendFact, Cancel, LookUp, Nothing, Submit
 from slurm_dispatch.records.decide import Policy, decide
 from slurm_dispatch.records.fold import fold
@@ -22,7 +21,7 @@ from slurm_dispatch.records.state import Phase, Settled, State
 from slurm_dispatch.slurm.port import Accepted, Ambiguous, Rejected, SlurmPort
 from slurm_dispatch.slurm.resubmit import resubmission
 from slurm_dispatch.state.jobs import SCRIPT, Record
-from slurm_dispatch.submit.run import MESSAGE_MAX, Intent, submit_once, wait_s
+from slurm_dispatch.submit.run import Intent, Overtaken, submit_once, wait_s
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -205,32 +204,13 @@ class Job:
         )
         if isinstance(answer, Accepted):
             self._line(f"submission {action.submission} is Slurm job {answer.slurm_job_id}")
-            self._write_answer(
-                action.submission,
-                "submitted",
-                {
-                    "cluster": answer.cluster or state.spec.cluster,
-                    "slurm_job_id": answer.slurm_job_id,
-                    "how": "answer",
-                },
-            )
         elif isinstance(answer, Rejected):
             self._line(f"submission {action.submission} was rejected: {answer.message}")
-            message = one_line(answer.message)[:MESSAGE_MAX]
-            self._write_answer(action.submission, "rejected", {"status": answer.status, "message": message})
         elif isinstance(answer, Ambiguous):
             self._line(f"submission {action.submission} is not known to have reached Slurm: {answer.why}")
+        elif isinstance(answer, Overtaken):
+            self._line(f"the answer to submission {action.submission} came too late: {answer.why}")
         return True
-
-    def _write_answer(self, submission: int, kind: str, body: Mapping[str, Any]) -> None:
-        """Write what sbatch said, if it is not there: another tick or the helper can have taken the next number."""
-        for _ in range(ROUNDS_MAX):
-            state = fold(self._record.read())
-            current = state.current
-            if current is None or current.number != submission or current.settled is not Settled.OPEN:
-                return
-            if self._record.append(state.seq + 1, kind, self._means.by, {"submission": submission, **body}):
-                return
 
     def _settle_after(self) -> float:
         """How long somebody else must watch an intent before he settles it (P6)."""

@@ -21,7 +21,7 @@ account/A= acctg-freq= array/a= autocomplete=:23.02- batch= bb= bbf= begin/b= ch
 cluster-constraint= clusters/M= comment= consolidate-segments:25.11- constraint/C= container=
 container-id=:23.02- container-type=:26.05- context= contiguous core-spec/S= cores-per-socket= cpu-freq=
 cpus-per-gpu= cpus-per-task/c= deadline= delay-boot= dependency/d= distribution/m= error/e= exclude/x=
-exclusive[ export= export-file= external:25.05- extra=:23.02- extra-node-info/B= get-user-env[ gid= gpu-bind=
+exclusive[ export= export-file= external:25.05- extra= extra-node-info/B= get-user-env[ gid= gpu-bind=
 gpu-freq= gpus/G= gpus-per-node= gpus-per-socket= gpus-per-task= gres= gres-flags= help/h hint= hold/H
 ignore-pbs input/i= job-name/J= kill-on-invalid-dep= licenses/L= mail-type= mail-user= mcs-label= mem=
 mem-bind= mem-per-cpu= mem-per-gpu= mem-update=:26.05- mincpus= network= nice[ no-kill/k[ no-requeue
@@ -101,6 +101,9 @@ SHORT: dict[str, Option] = {option.short: option for option in OPTIONS.values() 
 VARIABLES: dict[str, str] = dict(word.split("=") for word in _VARIABLES.split())
 
 WAIT_FOR_SWITCHES = "SBATCH_WAIT4SWITCH"
+
+SOMETIMES_VALUE = frozenset({"requeue", "get-user-env"})
+"""Options whose value only some versions take: requeue from 25.11 on, get-user-env before 26.05."""
 
 # Two spellings of one option.
 SAME: dict[str, str] = {"cluster": "clusters", "tasks-per-node": "ntasks-per-node", "core-spec": "core-spec"}
@@ -297,12 +300,17 @@ def from_variables(environment: Mapping[str, str]) -> tuple[tuple[str, str], ...
 def as_argument(name: str, value: str) -> str | None:
     """A variable's value as an option on a command line; ``None`` where sbatch takes it for "not set".
 
-    For an option without a value sbatch takes ``""``, ``yes`` and a number other than 0 for "set".
+    For an option without a value sbatch takes ``""``, ``yes`` and a number other than 0 for "set". So it is here
+    for :data:`SOMETIMES_VALUE` too, whose value some versions refuse on a command line.
     """
     takes = OPTIONS[name].takes
-    if takes == NO_VALUE:
-        number = value.lstrip("+-")
-        is_set = not value or value.lower() == "yes" or (number.isascii() and number.isdigit() and int(number) != 0)
+    number = value.lstrip("+-")
+    is_number = number.isascii() and number.isdigit()
+    if not value or value.lower() == "yes" or (is_number and int(number) != 0):
+        is_set: bool | None = True
+    else:
+        is_set = False if takes == NO_VALUE or is_number or value.lower() == "no" else None
+    if takes == NO_VALUE or (name in SOMETIMES_VALUE and is_set is not None):
         return f"--{name}" if is_set else None
     if takes == OPTIONAL_VALUE and not value:
         return f"--{name}"

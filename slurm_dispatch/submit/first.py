@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import os
 import socket
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from slurm_dispatch.errors import DispatchError, OutcomeUnknownError, ServiceAwayError, TransientError
+from slurm_dispatch.records.state import Phase
 from slurm_dispatch.slurm.options import of_version
 from slurm_dispatch.slurm.port import Accepted, Ambiguous, Present, Rejected, SbatchCall, Unknown
 from slurm_dispatch.slurm.resubmit import comment_with
@@ -17,7 +18,16 @@ from slurm_dispatch.submit.environment import as_recorded, for_job
 from slurm_dispatch.submit.lookup import Found, look_now
 from slurm_dispatch.submit.plan_text import rows_of, short_plan
 from slurm_dispatch.submit.root import prepare_root
-from slurm_dispatch.submit.run import Intent, Superseded, submit_once, submitted_body, wait_s
+from slurm_dispatch.submit.run import (
+    Intent,
+    Overtaken,
+    Superseded,
+    append_while,
+    submit_once,
+    submitted_body,
+    wait_s,
+    write_answer,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -25,7 +35,7 @@ if TYPE_CHECKING:
     from slurm_dispatch.config.site import Site
     from slurm_dispatch.records.spec import Spec
     from slurm_dispatch.slurm.options import Option
-    from slurm_dispatch.slurm.port import SlurmPort
+    from slurm_dispatch.slurm.port import SlurmPort, SubmitAnswer
     from slurm_dispatch.state.jobs import Record
     from slurm_dispatch.submit.request import Plain, Request
 
@@ -80,60 +90,106 @@ def submit_first(
     except (ServiceAwayError, TransientError) as error:
         raise _unprotected(error) from error
     spec, message_timeout_s = _asked(request.spec, site, port)
-    generation = prepare_root(spec.root, adopt=request.settings.adopt_root)
-    spec = replace(spec, generation=generation)
-    word = spec.word(1)
+    spec = replace(spec, generation=prepare_root(spec.root, adopt=request.settings.adopt_root))
     record, call = _record(request, spec, environment, folder, by=by, deadline_s=site.submit_timeout_s)
+    first = _First(request, spec, record, port, site, by, say)
+    return first.came_of(first.submit(call, wait_s(site.submit_timeout_s, message_timeout_s)))
 
-    def accepted(answer: Accepted) -> None:
-        say(f"job {spec.job}, Slurm job {answer.slurm_job_id}, checkpoint root {spec.root}")
-        if not request.settings.no_plan:
-            for line in short_plan(rows_of(request, site), spec.max_submissions):
-                say(line)
 
-    settle_after_s = wait_s(site.submit_timeout_s, message_timeout_s)
-    try:
-        answer = submit_once(
-            record,
-            port,
-            Intent(word),
-            call,
-            seq=1,
-            by=by,
-            cluster=spec.cluster,
-            settle_after_s=settle_after_s,
-            accepted=accepted,
+@dataclass(frozen=True, slots=True)
+class _First:
+    """Submission 1 of a job whose record is there."""
+
+    request: Request
+    spec: Spec
+    record: Record
+    port: SlurmPort
+    site: Site
+    by: str
+    say: Callable[[str], None]
+
+    def submit(self, call: SbatchCall, settle_after_s: float) -> SubmitAnswer | Superseded | Overtaken:
+        """Call sbatch, once; an interrupt while it runs makes its answer unknown."""
+        try:
+            return submit_once(
+                self.record,
+                self.port,
+                Intent(self.spec.word(1)),
+                call,
+                seq=1,
+                by=self.by,
+                cluster=self.spec.cluster,
+                settle_after_s=settle_after_s,
+                accepted=self.accepted,
+            )
+        except KeyboardInterrupt:
+            kinds = {fact.kind for fact in self.record.read()}
+            if "intent" not in kinds or kinds & {"submitted", "rejected"}:
+                raise  # sbatch was not called yet, or has answered: with --wait only the waiting ends
+            return Ambiguous("interrupted")
+        except (ServiceAwayError, TransientError) as error:
+            raise _unprotected(error) from error
+
+    def accepted(self, answer: Accepted) -> None:
+        """Say which job it is, and the plan."""
+        self.say(f"job {self.spec.job}, Slurm job {answer.slurm_job_id}, checkpoint root {self.spec.root}")
+        if not self.request.settings.no_plan:
+            for line in short_plan(rows_of(self.request, self.site), self.spec.max_submissions):
+                self.say(line)
+
+    def came_of(self, answer: SubmitAnswer | Superseded | Overtaken) -> int:
+        """What follows from the answer; the exit status."""
+        if isinstance(answer, Accepted):
+            return self._waited(answer) if self.request.waits and answer.status == 0 else answer.status
+        if isinstance(answer, Rejected):
+            reason = f"sbatch refused it: {answer.message}"[:2000]
+            body = {"why": "rejected", "reason": reason}
+            # Otherwise a tick has closed it, which it does for the same reason.
+            append_while(self.record, "closed", self.by, body, lambda state: state.phase is Phase.ENDED)
+            if answer.status == 127:
+                self.say(answer.message)
+            return answer.status
+        if isinstance(answer, Superseded):
+            raise OutcomeUnknownError(f"somebody else wrote into the new record of job {self.spec.job}")
+        if isinstance(answer, Overtaken):
+            raise self._overtaken(answer.why)
+        return self._look(answer)
+
+    def _look(self, answer: Ambiguous) -> int:
+        """Find out whether Slurm has the job after all."""
+        key, word = self.spec.job, self.spec.word(1)
+        found = look_now(self.port, word, self.spec.uid, since=self.record.read()[1].at)
+        if not isinstance(found, Found):
+            raise OutcomeUnknownError(
+                f"nobody knows whether Slurm has job {key}: {answer.why}; {found.why}",
+                hint=f"do not submit it again; the next ticks find out, and dispatch show {key} tells",
+            )
+        named = Accepted(found.slurm_job_id, found.cluster or self.spec.cluster)
+        why = write_answer(self.record, word, submitted_body(word, named, found.how), self.by, seq=2)
+        if why is not None:
+            raise self._overtaken(why)
+        if not self.request.quiet:  # what sbatch would have said, for whoever reads the id from it
+            number = named.slurm_job_id
+            line = str(number) if self.request.parsable else f"Submitted batch job {number}"
+            os.write(1, f"{line}\n".encode())
+        self.accepted(named)
+        return 0
+
+    def _overtaken(self, why: str) -> OutcomeUnknownError:
+        key = self.spec.job
+        return OutcomeUnknownError(
+            f"the answer came too late for job {key}: {why}",
+            hint=f"look at dispatch show {key} before you submit it again",
         )
-    except KeyboardInterrupt:
-        if any(fact.kind == "submitted" for fact in record.read()):
-            raise  # with --wait: the job is in, and only the waiting ends
-        answer = Ambiguous("interrupted")
-    except (ServiceAwayError, TransientError) as error:
-        raise _unprotected(error) from error
-    if isinstance(answer, Accepted):
-        return _waited(answer, port, say) if request.waits and answer.status == 0 else answer.status
-    if isinstance(answer, Rejected):
-        reason = f"sbatch refused it: {answer.message}"[:2000]
-        record.append(4, "closed", by, {"why": "rejected", "reason": reason})
-        if answer.status == 127:
-            say(answer.message)
-        return answer.status
-    if isinstance(answer, Superseded):
-        raise OutcomeUnknownError(f"somebody else wrote into the new record of job {spec.job}")
-    found = look_now(port, word, spec.uid, since=record.read()[1].at)
-    if not isinstance(found, Found):
-        raise OutcomeUnknownError(
-            f"nobody knows whether Slurm has job {spec.job}: {answer.why}; {found.why}",
-            hint=f"do not submit it again; the next ticks find out, and dispatch show {spec.job} tells",
-        )
-    named = Accepted(found.slurm_job_id, found.cluster or spec.cluster)
-    # False: a tick was faster, and found the same object.
-    record.append(3, "submitted", by, submitted_body(word, named, found.how))
-    if not request.quiet:  # what sbatch would have said, for whoever reads the id from it
-        line = str(named.slurm_job_id) if request.parsable else f"Submitted batch job {named.slurm_job_id}"
-        os.write(1, f"{line}\n".encode())
-    accepted(named)
-    return 0
+
+    def _waited(self, answer: Accepted) -> int:
+        """sbatch --wait ends with 0 for a job that was cancelled in the queue (seen on 24.11): not success."""
+        number = answer.slurm_job_id
+        found = self.port.detail([number])[number]
+        if isinstance(found, Present) and "CANCELLED" in found.value.states:
+            self.say(f"Slurm job {number} was cancelled, and sbatch --wait ended with 0: this ends with 1")
+            return 1
+        return 0
 
 
 def _asked(spec: Spec, site: Site, port: SlurmPort) -> tuple[Spec, float | None]:
@@ -180,15 +236,6 @@ def _record(
         relay=True,
     )
     return record, call
-
-
-def _waited(answer: Accepted, port: SlurmPort, say: Callable[[str], None]) -> int:
-    """sbatch --wait ends with 0 for a job that was cancelled in the queue (seen on 24.11): that is not success."""
-    found = port.detail([answer.slurm_job_id])[answer.slurm_job_id]
-    if isinstance(found, Present) and "CANCELLED" in found.value.states:
-        say(f"Slurm job {answer.slurm_job_id} was cancelled, and sbatch --wait ended with 0: this ends with 1")
-        return 1
-    return 0
 
 
 def _unprotected(error: DispatchError) -> ServiceAwayError:

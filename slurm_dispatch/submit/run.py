@@ -12,12 +12,15 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from slurm_dispatch.errors import DispatchError, OutcomeUnknownError, one_line
+from slurm_dispatch.records.fold import fold
+from slurm_dispatch.records.state import Settled
 from slurm_dispatch.slurm.port import Accepted, Rejected
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Mapping
 
     from slurm_dispatch.model.identity import Word
+    from slurm_dispatch.records.state import State
     from slurm_dispatch.slurm.port import SbatchCall, SlurmPort, SubmitAnswer
     from slurm_dispatch.state.jobs import Record
 
@@ -30,6 +33,18 @@ MESSAGE_TIMEOUT_S = 100.0
 @dataclass(frozen=True, slots=True)
 class Superseded:
     """Somebody else wrote the next fact first: nothing was submitted; read the record and decide again."""
+
+
+@dataclass(frozen=True, slots=True)
+class Overtaken:
+    """sbatch has answered, and the record had the submission settled otherwise by then: read it and decide again.
+
+    :param answer: what sbatch said; what it may have made is a stray, which a tick cancels.
+    :param why: what the record says instead, one line.
+    """
+
+    answer: Accepted | Rejected
+    why: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,7 +77,7 @@ def submit_once(
     cluster: str,
     settle_after_s: float,
     accepted: Callable[[Accepted], None] | None = None,
-) -> SubmitAnswer | Superseded:
+) -> SubmitAnswer | Superseded | Overtaken:
     """Write ``intent`` as fact ``seq`` + 1, call sbatch once, write ``submitted`` or ``rejected`` as the next.
 
     An ambiguous answer is left without a fact: the tick settles it. ``submitted`` is written as soon as sbatch
@@ -88,16 +103,18 @@ def submit_once(
         return Superseded()
 
     trouble: list[tuple[int, DispatchError]] = []
+    otherwise: list[str] = []
 
     def note_id(answer: Accepted) -> None:
         named = replace(answer, cluster=answer.cluster or cluster)
         try:
-            # False: the tick has settled it from evidence already, to the same object.
-            record.append(seq + 2, "submitted", by, submitted_body(intent.word, named, "answer"))
+            why = write_answer(record, intent.word, submitted_body(intent.word, named, "answer"), by, seq=seq + 1)
         except DispatchError as error:
             trouble.append((answer.slurm_job_id, error))  # sbatch still has to end
             return
-        if accepted is not None:
+        if why is not None:
+            otherwise.append(why)
+        elif accepted is not None:
             accepted(named)
 
     answer = port.submit(call, note_id)
@@ -108,12 +125,62 @@ def submit_once(
             hint="a tick will find it by its word; do not submit it again",
         ) from error
     if isinstance(answer, Rejected):
-        message = one_line(answer.message)[:MESSAGE_MAX]
-        status = max(-255, min(255, answer.status))
-        record.append(
-            seq + 2, "rejected", by, {"submission": intent.word.submission, "status": status, "message": message}
-        )
+        why = write_answer(record, intent.word, _rejected_body(intent.word, answer), by, seq=seq + 1)
+        if why is not None:
+            otherwise.append(why)
+    if otherwise and isinstance(answer, Accepted | Rejected):
+        return Overtaken(answer, otherwise[0])
     return answer
+
+
+def write_answer(record: Record, word: Word, body: Mapping[str, object], by: str, *, seq: int) -> str | None:
+    """Write what became of a submission under the next number that is free, unless the record has it already.
+
+    That a number is taken says nothing of the submission: another tick's ``watched``, or what the helper or a
+    person wrote, may have it. Only ``submitted``, ``rejected`` or ``burnt`` for this submission settles it.
+
+    :param body: of a fact ``submitted`` (it then names a ``slurm_job_id``) or ``rejected``.
+    :param seq: the last fact that the caller knows of.
+    :returns: ``None`` if the record says this now, whoever wrote it; otherwise what it says instead, one line.
+    """
+    kind = "submitted" if "slurm_job_id" in body else "rejected"
+    if record.append(seq + 1, kind, by, body):
+        return None
+    state = append_while(record, kind, by, body, lambda now: _is_open(now, word))
+    return None if state is None else _instead(state, word, body)
+
+
+def append_while(
+    record: Record, kind: str, by: str, body: Mapping[str, object], wanted: Callable[[State], bool]
+) -> State | None:
+    """Append a fact as the next, for as long as ``wanted`` says of what the record has become meanwhile.
+
+    :returns: ``None`` once it is written; otherwise the state that it is not wanted in.
+    """
+    # Each turn that fails is a fact of somebody else's, so that this ends.
+    while True:
+        state = fold(record.read())
+        if not wanted(state):
+            return state
+        if record.append(state.seq + 1, kind, by, body):
+            return None
+
+
+def _is_open(state: State, word: Word) -> bool:
+    current = state.current
+    return current is not None and current.number == word.submission and current.settled is Settled.OPEN
+
+
+def _instead(state: State, word: Word, body: Mapping[str, object]) -> str | None:
+    """What a record in which the submission is settled says that ``body`` does not."""
+    (submission,) = [found for found in state.submissions if found.number == word.submission]
+    if submission.object is not None:
+        if submission.object.slurm_job_id == body.get("slurm_job_id"):
+            return None
+        return f"submission {word.submission} is recorded as Slurm job {submission.object.slurm_job_id}"
+    if submission.settled is Settled.REJECTED and "slurm_job_id" not in body:
+        return None
+    return f"submission {word.submission} is recorded as {submission.settled.value}: {submission.message}"
 
 
 def submitted_body(word: Word, answer: Accepted, how: str) -> dict[str, object]:
@@ -123,4 +190,12 @@ def submitted_body(word: Word, answer: Accepted, how: str) -> dict[str, object]:
         "cluster": answer.cluster or "",
         "slurm_job_id": answer.slurm_job_id,
         "how": how,
+    }
+
+
+def _rejected_body(word: Word, answer: Rejected) -> dict[str, object]:
+    return {
+        "submission": word.submission,
+        "status": max(-255, min(255, answer.status)),
+        "message": one_line(answer.message)[:MESSAGE_MAX],
     }

@@ -67,7 +67,7 @@ def main(host: str, folder: str) -> None:
         "queue-other-cluster": [QUEUE[0], "--clusters=dispatch", *QUEUE[1:]],
         "accounting": [*ACCOUNT, f"--jobs={','.join(jobs.values())}", "--starttime=1970-01-02"],
         "config": ["scontrol", "show", "config"],
-        "version": ["scontrol", "--version"],
+        "version": ["sbatch", "--version"],
         "help": ["sbatch", "--help"],
         "unknown-json": ["scontrol", "--json", "show", "job", "999999"],
         "unknown-text": ["scontrol", "show", "job", "999999"],

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import getopt
+import json
 import re
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -14,6 +16,7 @@ from slurm_dispatch.slurm.options import (
     OPTIONAL_VALUE,
     OPTIONS,
     SHORT,
+    SOMETIMES_VALUE,
     VALUE,
     VARIABLES,
     Option,
@@ -25,7 +28,7 @@ from slurm_dispatch.slurm.options import (
     without_options,
 )
 from slurm_dispatch.submit.command_line import OWN, read_command_line
-from tests.slurm.recorded import answer
+from tests.slurm.recorded import ASSETS, answer
 
 # What getopt of Python is told, for comparison. It takes no optional values, so options with one are given as
 # without, and are not written with "=" below.
@@ -105,11 +108,39 @@ def help_options(text: str) -> dict[str, str]:
     return found
 
 
-def test_the_table_has_every_option_of_a_real_sbatch() -> None:
-    """Recorded from 24.11: none is missing in the table, and each takes what the table says."""
-    shown = help_options(answer("help").stdout)
+VERSIONS = ("22.05", "24.11", "26.05")
+SOMETIMES = {"requeue": ("22.05", "24.11"), "get-user-env": ("26.05",)}
+"""Options with an optional value that take none in these versions: both are read the same, see ``as_argument``."""
+
+
+def recorded(version: str, name: str) -> Any:
+    """What ``tests/assets/record_help.py`` recorded of a version."""
+    return json.loads((ASSETS.parent / f"slurm-{version}" / f"{name}.json").read_text())
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+def test_the_table_is_that_of_a_real_sbatch(version: str) -> None:
+    """Every long option of the version and no other, with what it takes, and every short one."""
+    assert recorded(version, "version")["stdout"].split()[-1].startswith(f"{version}.")
+    real = recorded(version, "options")
+    assert len(real["long"]) > 100
+    sometimes = {name for name, versions in SOMETIMES.items() if version in versions}
+    table = {name: option.takes for name, option in OPTIONS.items() if option.in_version(version)}
+    assert all(table[name] == OPTIONAL_VALUE for name in sometimes)
+    assert sometimes <= SOMETIMES_VALUE
+    assert real["long"] == {**table, **dict.fromkeys(sometimes, NO_VALUE)}
+    short = {letter: option.takes == VALUE for letter, option in SHORT.items() if option.in_version(version)}
+    assert real["short"] == short
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+def test_every_option_of_a_help_text_is_known(version: str) -> None:
+    """None is missing in the table, each takes what the table says, and none is taken for a plugin's."""
+    text = recorded(version, "help")["stdout"]
+    shown = help_options(text)
     assert len(shown) > 80
     assert shown.keys() <= OPTIONS.keys()
+    assert plugin_options(text) == {}
     wrong = {"export", "container", "container-id", "wrap"}
     for name, takes in shown.items():
         # It leaves some values out, and shows that of --export, which must be there, as one that need not be.
@@ -176,4 +207,11 @@ def test_variables_become_options() -> None:
     ):
         assert as_argument("overcommit", value) == expected
     assert as_argument("partition", "") == "--partition="
+    # "--requeue=1" is refused up to 25.05, and "--get-user-env=1" in 26.05.
+    for value in ("", "1", "yes"):
+        assert as_argument("requeue", value) == "--requeue"
+        assert as_argument("get-user-env", value) == "--get-user-env"
+    assert (as_argument("requeue", "0"), as_argument("requeue", "no")) == (None, None)
+    assert as_argument("requeue", "expedite") == "--requeue=expedite"
+    assert as_argument("get-user-env", "10L") == "--get-user-env=10L"
     assert (as_argument("exclusive", ""), as_argument("exclusive", "user")) == ("--exclusive", "--exclusive=user")

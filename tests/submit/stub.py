@@ -77,6 +77,12 @@ def print_queue(argv):
         print(line.replace("%k", job["comment"]))
 
 
+def wait_for(name):
+    """Hang until the test makes this file, or the caller ends us."""
+    while name and os.path.exists(HERE) and not os.path.exists(os.path.join(HERE, name)):
+        time.sleep(0.02)
+
+
 def main():
     argv = sys.argv[1:]
     knob = knobs()
@@ -97,13 +103,12 @@ def main():
         out = "ClusterName             = alpha\nMessageTimeout          = 10 sec\nSLURM_VERSION           = 24.11.5\n"
     elif NAME == "sacct" and "status" not in knob:
         knob, status = {"stderr": "Slurm accounting storage is disabled\n"}, 1
+    wait_for(knob.get("silent_until"))
     sys.stderr.write(knob.get("stderr", ""))
     sys.stdout.write(out)
     sys.stdout.flush()
     sys.stderr.flush()
-    if "hang_until" in knob:  # hangs until the test makes this file, or the caller ends it
-        while os.path.exists(HERE) and not os.path.exists(os.path.join(HERE, knob["hang_until"])):
-            time.sleep(0.02)
+    wait_for(knob.get("hang_until"))
     if "signal" in knob:
         os.kill(os.getpid(), knob["signal"])
     sys.exit(status)
