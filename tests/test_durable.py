@@ -14,7 +14,11 @@ from slurm_dispatch.durable import create_whole
 from slurm_dispatch.errors import StoreError
 from tests.kill import Run, run
 
-MAKE = "import sys\nfrom slurm_dispatch.durable import create_whole\nprint(create_whole(sys.argv[1], 'fact', b'text'))\n"
+MAKE = """
+import sys
+from slurm_dispatch.durable import create_whole
+print(create_whole(sys.argv[1], "fact", b"text"))
+"""
 TOP = Path(__file__).resolve().parent.parent
 
 

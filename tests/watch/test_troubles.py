@@ -213,6 +213,23 @@ def test_a_save_that_changes_while_it_is_kept_is_not_published(tmp_path: Path) -
     assert publisher.scan(assume=True).published == [10]
 
 
+def test_a_supervisor_that_dies_while_a_save_is_kept_gets_nothing_published(tmp_path: Path) -> None:
+    """C052: nobody would hand it on, and the replacement may have begun; it stays kept, and unpublished."""
+    root = open_root(str(tmp_path))
+    folder = Path(root.make_execution("att"))
+    (folder / "checkpoint-10").mkdir()
+    for name in ("weights", "done"):
+        (folder / "checkpoint-10" / name).write_text("w")
+    publisher = Publisher(
+        root, Place(str(tmp_path), JOB, 1000000, "att"), parse(["--done", "done", "--", "x"]), resumed_step=None,
+        alive=lambda: not (folder / "kept").exists(),
+    )  # fmt: skip
+    publisher.begin()
+    assert publisher.scan(assume=True).published == []
+    assert root.listing() == []
+    assert (folder / "kept" / "checkpoint-10" / "weights").exists()
+
+
 def test_what_an_earlier_turn_left_below_the_step_resumed_from_is_never_published(tmp_path: Path) -> None:
     """It would be the latest of this epoch for a moment, and who resumed then would lose steps."""
     root = open_root(str(tmp_path))
