@@ -289,6 +289,20 @@ def test_a_users_requeue_and_an_edited_comment_lose_nothing(rig: Rig) -> None:
     assert len(rig.slurm.ids()) == 2
 
 
+def test_a_look_from_before_the_submission_tells_nothing_of_it(rig: Rig) -> None:
+    """C061: an id that is not in it, or was another's then; the next look tells."""
+    view = rig.view()
+    key = rig.job("failed:stop")
+    number = rig.object(key)
+    rig.start(key)
+    rig.slurm.end(number, "FAILED", exit_status=1)
+    rig.slurm.forget(number)
+    rig.tick(view=view)
+    assert rig.kinds(key) == ["spec", "intent", "submitted"]
+    rig.settle()
+    assert rig.state(key).phase.value == "closed"
+
+
 def test_where_no_hook_notes_the_start_the_queue_does(rig: Rig) -> None:
     key = rig.job()
     start = rig.start(key, note=False)
