@@ -101,11 +101,12 @@ def test_all_gone_is_an_error_with_fallback_too(store: Store) -> None:
 
 
 def test_only_what_an_execution_wrote_itself_is_published(store: Store) -> None:
-    """P1: not another execution's save, nor the execution's folder, nor what is outside the root."""
+    """P1: not another execution's save, nor the execution's folder or the helper's, nor what is outside the root."""
     path = store.save(OLD, "checkpoint-5")
     store.root.make_execution(NEW)
     elsewhere = store.root.path + "/elsewhere"
-    for wrong in (path, store.root.execution(NEW), store.root.path, elsewhere, "/", "", "exec", "../x"):
+    helpers = store.save(NEW, ".dispatch/choices")
+    for wrong in (path, store.root.execution(NEW), store.root.path, elsewhere, helpers, "/", "", "exec", "../x"):
         with pytest.raises(BadDataError):
             store.root.publish(SECOND, 5, wrong, attempt=NEW)
     assert store.root.listing() == []
