@@ -16,6 +16,9 @@ if TYPE_CHECKING:
     from slurm_dispatch.records.state import State
     from slurm_dispatch.slurm.port import Queue, Unknown
 
+ASK_S = 10.0
+"""How long Slurm is asked at most: a person waits, and the record is what was asked for."""
+
 
 @click.command("show")
 @click.argument("job")
@@ -72,7 +75,7 @@ def _queue(state: State, site: Site) -> Queue | Unknown | None:
     if state.object is None:
         return None
     environment = commands_environment(site.slurm_bin or "")
-    return SlurmCommands(environment, timeout_s=site.query_timeout_s).queue()
+    return SlurmCommands(environment, timeout_s=min(site.query_timeout_s, ASK_S)).queue()
 
 
 def slurm_text(state: State, queue: Queue | Unknown | None) -> str | None:
