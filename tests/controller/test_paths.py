@@ -230,6 +230,17 @@ def test_an_end_note_that_nothing_explains_is_lost_after_a_while(rig: Rig) -> No
     assert rig.last(key, "closed").body["why"] == "lost"
 
 
+def test_an_end_note_that_names_another_owner_ends_nothing(rig: Rig) -> None:
+    """P5: it is of somebody else's object that had the word and the id."""
+    key = rig.job()
+    rig.start(key)
+    rig.tick()
+    rig.end_note(key, age_s=86400.0, uid=rig.uid + 1)
+    rig.slurm.set(rig.object(key), in_memory=False, accounting_live=False)
+    rig.tick()
+    assert "end" not in rig.kinds(key)
+
+
 def test_slurmctld_away_for_hours_changes_nothing(rig: Rig) -> None:
     """C174: no action and no count while no command works; the first good round resumes. C077."""
     key = rig.job()
