@@ -11,8 +11,13 @@ import click
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from slurm_dispatch.config.site import Site
     from slurm_dispatch.records.facts import Fact
     from slurm_dispatch.records.state import State
+    from slurm_dispatch.slurm.port import Queue, Unknown
+
+ASK_S = 10.0
+"""How long Slurm is asked at most: a person waits, and the record is what was asked for."""
 
 
 @click.command("show")
@@ -20,7 +25,7 @@ if TYPE_CHECKING:
 @click.option("--facts", "as_facts", is_flag=True, help="Every fact of the record, one a line.")
 @click.option("--json", "as_json", is_flag=True, help="One JSON object; with --facts the facts as they are.")
 def command(*, job: str, as_facts: bool, as_json: bool) -> int:
-    """Show one job: what it is, where it stands, and each of its submissions.
+    """Show one job: what it is, where it stands in the record and in Slurm, and each of its submissions.
 
     JOB is the job's key, any Slurm job id that it ever had, or its name.
 
@@ -55,10 +60,47 @@ def command(*, job: str, as_facts: bool, as_json: bool) -> int:
         click.echo(_facts(facts))
     elif as_json:
         state = fold(facts)
-        click.echo(json.dumps({**json_of(key, state), "submissions": _submissions(state)}, indent=2))
+        more = {"slurm": slurm_text(state, _queue(state, site)), "submissions": _submissions(state)}
+        click.echo(json.dumps({**json_of(key, state), **more}, indent=2))
     else:
-        click.echo(_text(key, fold(facts), facts, time.time()))
+        state = fold(facts)
+        click.echo(_text(key, state, facts, slurm_text(state, _queue(state, site)), time.time()))
     return 0
+
+
+def _queue(state: State, site: Site) -> Queue | Unknown | None:
+    """Slurm's queue, asked only where the job has an object in it."""
+    from slurm_dispatch.slurm.commands import SlurmCommands, commands_environment
+
+    if state.object is None:
+        return None
+    environment = commands_environment(site.slurm_bin or "")
+    return SlurmCommands(environment, timeout_s=min(site.query_timeout_s, ASK_S)).queue()
+
+
+def slurm_text(state: State, queue: Queue | Unknown | None) -> str | None:
+    """What Slurm says of the current object at this moment, and what a hold needs; ``None`` without an object.
+
+    The record does not have this: nothing is decided from a reason to wait. But Slurm itself holds a job whose
+    launch failed on a node, no tick releases it, and a person must be able to see why it does not start.
+    """
+    from slurm_dispatch.slurm.port import Queue
+
+    if state.object is None or state.current is None or queue is None:
+        return None
+    number = state.object.slurm_job_id
+    if not isinstance(queue, Queue):
+        return f"no answer: {queue.why}"
+    found = queue.of_id(number)
+    word = state.spec.word(state.current.number)
+    if found is None or found.uid != state.spec.uid or found.word not in {None, word}:
+        return "not in the queue of this host's cluster"
+    text = found.state if found.reason in {"", "None"} else f"{found.state}, {found.reason}"
+    if found.reason == "JobHeldAdmin":
+        return f"{text}: held by an operator, who alone can release it"
+    if found.state == "REQUEUE_HOLD" or "held" in found.reason.lower():
+        return f"{text}: held by Slurm; when the cause is gone, `scontrol release {number}` lets it start"
+    return text
 
 
 def _plain(fact: Fact) -> dict[str, object]:
@@ -109,7 +151,7 @@ def _submissions(state: State) -> list[dict[str, object]]:
     ]
 
 
-def _text(key: str, state: State, facts: Sequence[Fact], now: float) -> str:
+def _text(key: str, state: State, facts: Sequence[Fact], slurm: str | None, now: float) -> str:
     from slurm_dispatch.cli.layout import both, dash
     from slurm_dispatch.errors import one_line
     from slurm_dispatch.records.describe import state_text
@@ -120,6 +162,7 @@ def _text(key: str, state: State, facts: Sequence[Fact], now: float) -> str:
         ("job", f"{key}  {spec.name}"),
         ("owner", f"{spec.user} (uid {spec.uid}), submitted on {spec.host}"),
         ("state", state_text(state)),
+        *([] if slurm is None else [("in Slurm", slurm)]),
         ("checkpoint", dash(spec.root) + (" (shared)" if spec.shared else "")),
         ("script", f"{' '.join([script, *spec.script_args])}, in {spec.workdir}"),
         ("rules", "; ".join(spec.rules) if spec.rules else "built in"),

@@ -110,7 +110,7 @@ def test_killed_with_its_node(cluster: Cluster, job: MainJob) -> None:
 
 
 def test_cut_off_the_network_and_healed(cluster: Cluster, job: MainJob) -> None:
-    """The old processes live on behind the cut, and write on after the network is back."""
+    """C172: the old processes live on behind the cut, and write on after the network is back, on the same boot."""
     job.submit(["--ntasks=2"])
     old = job.wait_execution(1)
     job.wait_published(old, 2)
@@ -142,7 +142,7 @@ def test_its_healthy_node_set_down_by_an_admin(cluster: Cluster, job: MainJob) -
 
 
 def test_requeued_by_slurm_with_a_writer_that_left_the_job(cluster: Cluster, job: MainJob) -> None:
-    """Slurm waits for the job's own processes and two minutes; only one that left the job overlaps then."""
+    """C163: Slurm waits for the job's own processes and two minutes; only one that left the job overlaps then."""
     old = begin(job, "--requeue")
     cluster.run("ctl", ["scontrol", "requeue", str(job.first_id)])
     new = job.wait_execution(2, REQUEUE_S)

@@ -132,14 +132,14 @@ class Rig:
         self.note(f"refused.{_dotted(word)}.{number}.{restart}.{start}", word, number, {
             "restart": restart, "start_time": start, "why": why})  # fmt: skip
 
-    def end_note(self, key: str, number: int | None = None, *, age_s: float = 0.0) -> None:
+    def end_note(self, key: str, number: int | None = None, *, age_s: float = 0.0, **fields: Any) -> None:
         """The note of EpilogSlurmctld."""
         number = self.object(key) if number is None else number
         start = self.slurm.job(number)["start_time"]
         word, at = self.word(key), time.time() + self.later_s - age_s
         self.note(f"end.{_dotted(word)}.{number}.{start or 0}.{int(at * 1e9)}", word, number, {
             "start_time": start, "restart_seen": 0, "exit_code": "0:0", "nodes": "c1", "uid": self.uid,
-            "at": at})  # fmt: skip
+            "at": at, **fields})  # fmt: skip
 
     def note(self, name: str, word: Word, number: int, fields: dict[str, Any]) -> None:
         """Leave a note."""

@@ -149,7 +149,7 @@ def test_an_operators_cancel_is_an_end_that_a_rule_can_name(rig: Rig) -> None:
 
 
 def test_where_nothing_tells_who_cancelled_it_the_rule_does_not_apply(rig: Rig) -> None:
-    """A site without accounting: it could have been its owner, and unknown starts nothing."""
+    """C081, a site without accounting: it could have been its owner, and unknown starts nothing."""
     rig.slurm.knob(accounting="none")
     key = rig.job("cancelled:resubmit,budget=5")
     rig.start(key)
@@ -230,6 +230,17 @@ def test_an_end_note_that_nothing_explains_is_lost_after_a_while(rig: Rig) -> No
     assert rig.last(key, "closed").body["why"] == "lost"
 
 
+def test_an_end_note_that_names_another_owner_ends_nothing(rig: Rig) -> None:
+    """P5: it is of somebody else's object that had the word and the id."""
+    key = rig.job()
+    rig.start(key)
+    rig.tick()
+    rig.end_note(key, age_s=86400.0, uid=rig.uid + 1)
+    rig.slurm.set(rig.object(key), in_memory=False, accounting_live=False)
+    rig.tick()
+    assert "end" not in rig.kinds(key)
+
+
 def test_slurmctld_away_for_hours_changes_nothing(rig: Rig) -> None:
     """C174: no action and no count while no command works; the first good round resumes. C077."""
     key = rig.job()
@@ -287,6 +298,20 @@ def test_a_users_requeue_and_an_edited_comment_lose_nothing(rig: Rig) -> None:
     rig.slurm.end(number, "NODE_FAIL", "COMPLETING")
     rig.settle()
     assert len(rig.slurm.ids()) == 2
+
+
+def test_a_look_from_before_the_submission_tells_nothing_of_it(rig: Rig) -> None:
+    """C061: an id that is not in it, or was another's then; the next look tells."""
+    view = rig.view()
+    key = rig.job("failed:stop")
+    number = rig.object(key)
+    rig.start(key)
+    rig.slurm.end(number, "FAILED", exit_status=1)
+    rig.slurm.forget(number)
+    rig.tick(view=view)
+    assert rig.kinds(key) == ["spec", "intent", "submitted"]
+    rig.settle()
+    assert rig.state(key).phase.value == "closed"
 
 
 def test_where_no_hook_notes_the_start_the_queue_does(rig: Rig) -> None:

@@ -62,6 +62,37 @@ def test_it_is_found_in_the_other_sources_too(rig: Rig, how: str) -> None:
     assert rig.object(key) == number
 
 
+@pytest.mark.parametrize("what", ["another's object", "an old object", "another's note"])
+def test_what_only_looks_like_the_object_is_not_adopted(rig: Rig, what: str) -> None:
+    """P6: the word, the owner and the time are checked in each source; a comment can be copied by anybody."""
+    key = ended(rig)
+    rig.slurm.knob(submit="lost_before", accounting="none")
+    rig.tick()
+    mine = f"mine dispatch:{key}:0:2"
+    if what == "another's object":
+        rig.slurm.plain(comment=mine, uid=rig.uid + 1)
+    elif what == "an old object":
+        number = rig.slurm.plain(comment=mine, uid=rig.uid)
+        rig.slurm.set(number, submit_time=rig.slurm.job(number)["submit_time"] - 86400)
+    else:
+        number = rig.slurm.plain(comment="none", uid=rig.uid + 1)
+        rig.start_note(key, number, rig.slurm.start(number), uid=rig.uid + 1)
+    rig.tick()
+    rig.later_s = WAIT_S + 1
+    rig.tick()
+    assert [fact.body["submission"] for fact in rig.facts(key) if fact.kind == "submitted"] == [1]
+    assert "burnt" in rig.kinds(key)
+
+
+def test_a_start_note_that_names_another_owner_tells_nothing(rig: Rig) -> None:
+    """The hook is told the uid by Slurm: with another one it is another's object that has the word and the id."""
+    key = rig.job()
+    number = rig.object(key)
+    rig.start_note(key, number, rig.slurm.start(number), uid=rig.uid + 1, nodes="elsewhere")
+    rig.settle()
+    assert [fact.body["nodes"] for fact in rig.facts(key) if fact.kind == "started"] == ["c1"]  # from the queue
+
+
 def test_a_submission_that_never_arrived_is_burnt_and_the_next_has_another_number(rig: Rig) -> None:
     key = ended(rig, "launch_failed:resubmit,budget=2")
     rig.slurm.knob(submit="lost_before")
@@ -79,14 +110,17 @@ def test_a_submission_that_never_arrived_is_burnt_and_the_next_has_another_numbe
     assert len(rig.slurm.ids()) == 2
 
 
-@pytest.mark.parametrize("away", ["queue", "accounting"])
+@pytest.mark.parametrize("away", ["queue", "accounting", "notes"])
 def test_a_source_that_does_not_answer_settles_nothing(rig: Rig, away: str) -> None:
-    """C003, C079: absence in one source, or in one that did not answer, is no proof."""
+    """C003, C079: absence in one source, or in one that did not answer or not whole, is no proof."""
     key = ended(rig)
     rig.slurm.knob(submit="lost_before")
     rig.tick()
     facts = rig.kinds(key)
-    rig.slurm.knob(**{away: "away"})
+    if away == "notes":  # of this very submission, and torn
+        Path(rig.path, "notes", f"start.{key}.0.2.999.0").write_text("{")
+    else:
+        rig.slurm.knob(**{away: "away"})
     rig.later_s = 10 * WAIT_S
     rig.tick()
     assert rig.kinds(key) == facts

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from slurm_dispatch.errors import BadDataError
@@ -35,6 +35,8 @@ def as_tuple(word: object) -> tuple[object, ...] | None:
 
 
 @given(COMMENTS)
+@example("dispatch:abc:0:1 dispatch:k:3:7:s")
+@example("dispatch:k:3:7:s mine dispatch:abc:0:1 dispatch:abc:0:01")
 def test_both_find_the_same_word_in_a_comment(comment: str) -> None:
     assert as_tuple(identity.find_word(comment.encode())) == as_tuple(model.find_word(comment))
 

@@ -86,6 +86,7 @@ def test_the_next_restart_count_is_let_through(lab: Lab) -> None:
 
 
 def test_a_restart_of_a_shared_job_is_refused_without_reading(lab: Lab) -> None:
+    """C050: before any of the user's code runs, and under an epoch of its own anyway."""
     assert lab.run("prolog-slurmctld", SLURM_JOB_COMMENT=SHARED).status == 0
     os.rename(lab.notes, lab.folder / "away")
     assert lab.run("prolog-slurmctld", SLURM_JOB_COMMENT=SHARED, SLURM_JOB_RESTART_COUNT="1").status == 1

@@ -132,6 +132,7 @@ def test_a_source_that_does_not_answer_stops_the_search(silent: str) -> None:
 
 
 def test_a_number_is_burnt_only_if_all_answer_and_none_has_it() -> None:
+    """P6; C081: a site without accounting is one source short, and the fact says that it is weaker."""
     life = LIVES[Phase.SUBMITTING]()
     body = fact(ask(life, replace(BLIND, lookups=Lookups(1, Absent(), Absent(), Absent()))), "burnt")
     assert body == {"submission": 1, "evidence": "no note, nothing in the queue, nothing in accounting"}
@@ -196,6 +197,12 @@ def test_what_was_seen_of_the_old_object_is_not_taken_for_the_new_one() -> None:
     nothing(ask(life, ended(1, "preempted")))
     other = Observation("ctl", object=ObjectEnded(2, 999, Outcome.FAILED, {}))
     nothing(ask(life, other))
+
+
+def test_a_job_that_says_nothing_for_weeks_is_no_job_that_ended() -> None:
+    """C134: a late sign of life, or none, is no end: only Slurm's word and the helper's are."""
+    life = Life().run(1).progress(1, 10)
+    assert nothing(ask(life, alive(1, restart=0, pending=False), later=30 * 86400)).why == "it runs"
 
 
 def test_a_restart_by_slurm_is_recorded_once_and_decides_nothing() -> None:

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import json
+from typing import TYPE_CHECKING
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from slurm_dispatch.model.identity import Word
+from slurm_dispatch.slurm.commands import SlurmCommands
 from slurm_dispatch.slurm.parse import (
     parse_accounting,
     parse_config,
@@ -17,7 +19,11 @@ from slurm_dispatch.slurm.parse import (
     parse_queue,
 )
 from slurm_dispatch.slurm.port import JobDetail, Queue, Unknown
+from slurm_dispatch.slurm.run import Finished
 from tests.slurm.recorded import NONCE, answer, jobs
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
 
 
 def row(comment: str, *, job: int = 7, state: str = "RUNNING") -> str:
@@ -175,3 +181,21 @@ def test_the_recorded_configuration() -> None:
     assert config["ClusterName"] == "dispatch"
     assert config["SLURM_VERSION"] == "24.11.5"
     assert config["MessageTimeout"].split()[0].isdigit()
+
+
+def test_every_call_has_a_nonce_of_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
+    """C073: who writes a comment cannot know what begins a line: it is made for one call, and never used again."""
+    asked: list[str] = []
+
+    def ask(_: SlurmCommands, argv: Sequence[str]) -> Finished:
+        asked.extend(word.partition("=")[2] for word in argv if word.startswith(("--format=<", "--delimiter=")))
+        return Finished(0, b"", b"")
+
+    monkeypatch.setattr(SlurmCommands, "_ask", ask)
+    port = SlurmCommands({})
+    for _ in range(2):
+        port.queue()
+        port.accounting([7], since=0)
+    nonces = [word[: word.index(">") + 1] for word in asked]
+    assert len(set(nonces)) == len(nonces) == 4
+    assert all(len(nonce) >= 16 for nonce in nonces)

@@ -75,6 +75,25 @@ def test_root_cannot_be_regained_and_its_files_cannot_be_read(tmp_path: Path) ->
 
 
 @pytest.mark.skipif(not ROOT, reason="only root could work as root; the suite runs as root in CI")
+@pytest.mark.skipif(not ROOT, reason="only root has privileges to give up; the suite runs as root in CI")
+@pytest.mark.parametrize(
+    ("name", "what"), [("setresuid", "root could be regained"), ("setgroups", "did not give up the groups")]
+)
+def test_a_system_that_does_not_give_up_root_stops_the_work(
+    monkeypatch: pytest.MonkeyPatch, name: str, what: str
+) -> None:
+    """Whatever let it (a security module, a user namespace): the work is not begun."""
+    real = os.setresuid
+
+    def regained(*ids: int) -> None:
+        if ids != (0, 0, 0):
+            real(*ids)
+
+    monkeypatch.setattr(os, name, regained if name == "setresuid" else lambda _: None)
+    with pytest.raises(NotAllowedError, match=what):
+        child(lambda: b"began")
+
+
 def test_nothing_of_a_users_is_done_as_root() -> None:
     with pytest.raises(NotAllowedError, match="as root"):
         in_child(0, 0, [], lambda: b"")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import time
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +15,9 @@ from slurm_dispatch.cli import status as status_command
 from slurm_dispatch.cli.layout import age, both, table
 from slurm_dispatch.cli.main import main
 from slurm_dispatch.errors import DispatchError
+from slurm_dispatch.model.identity import Word
+from slurm_dispatch.slurm.commands import SlurmCommands
+from slurm_dispatch.slurm.port import Queue, QueueJob
 from slurm_dispatch.state import read as reading
 from slurm_dispatch.state.folder import StateFolder, make_state
 from slurm_dispatch.state.read import own_jobs, read_jobs
@@ -163,6 +167,60 @@ def test_show_reads_well(folder: StateFolder, capsys: pytest.CaptureFixture[str]
     assert rows[0][:3] == ["1", "101", "1000000"]
     assert rows[0][-1] == "preempted"
     assert (rows[1][:3], rows[1][-1]) == (["2", "102", "-"], "-")
+
+
+HELD = "held by Slurm; when the cause is gone, `scontrol release 101` lets it start"
+
+
+@pytest.mark.parametrize(
+    ("queued", "text"),
+    [
+        ({"reason": "launch failed requeued held"}, f"PENDING, launch failed requeued held: {HELD}"),
+        ({"state": "REQUEUE_HOLD", "reason": "None"}, f"REQUEUE_HOLD: {HELD}"),
+        ({"reason": "JobHeldUser"}, f"PENDING, JobHeldUser: {HELD}"),
+        ({"reason": "JobHeldAdmin"}, "PENDING, JobHeldAdmin: held by an operator, who alone can release it"),
+        ({"reason": "Resources"}, "PENDING, Resources"),
+        ({"state": "RUNNING", "reason": "None"}, "RUNNING"),
+        ({"uid": ME + 1}, "not in the queue of this host's cluster"),
+        ({"slurm_job_id": 102}, "not in the queue of this host's cluster"),
+        ({"word": Word("other", 0, 1)}, "not in the queue of this host's cluster"),
+        ({"word": None}, "PENDING, Priority"),
+    ],
+)
+def test_show_says_what_slurm_does_with_the_object(
+    folder: StateFolder,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+    queued: dict[str, Any],
+    text: str,
+) -> None:
+    """C043, C057: a job that Slurm holds after a failed launch is told with the reason, and nobody releases it."""
+    life = new_life().intent(1).submitted(1)
+    store(folder, life)
+    job = QueueJob(101, ME, "PENDING", "Priority", 1, None, "", life.spec.word(1))
+    monkeypatch.setattr(SlurmCommands, "queue", lambda _: Queue((replace(job, **queued),)))
+    assert f"in Slurm    {text}\n" in run(capsys, "show", KEY)[1]
+    assert json.loads(run(capsys, "show", KEY, "--json")[1])["slurm"] == text
+
+
+def test_show_without_an_answer_of_slurm(
+    folder: StateFolder, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """Slurm is away, or its commands are not on this host: that is said, and the record is shown all the same."""
+    monkeypatch.setenv("PATH", str(tmp_path))
+    store(folder, new_life().intent(1).submitted(1))
+    code, out, _ = run(capsys, "show", KEY)
+    assert code == 0
+    assert "in Slurm    no answer: squeue" in out
+
+
+def test_show_asks_slurm_only_for_a_job_that_is_there(
+    folder: StateFolder, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store(folder, new_life().run(1).end(1, "failed").add("closed", why="failed", reason="the rule says so"))
+    monkeypatch.setattr(SlurmCommands, "queue", lambda _: pytest.fail("asked"))
+    assert "in Slurm" not in run(capsys, "show", KEY)[1]
+    assert json.loads(run(capsys, "show", KEY, "--json")[1])["slurm"] is None
 
 
 def test_show_facts_one_a_line(folder: StateFolder, capsys: pytest.CaptureFixture[str]) -> None:

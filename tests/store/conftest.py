@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
 
+from slurm_dispatch.store import keep as keeping
+from slurm_dispatch.store import root as rooting
 from slurm_dispatch.store.root import CheckpointRoot, open_root
 from tests.store.scene import fresh
 from tests.store.scene import save as lay_save
@@ -30,6 +33,16 @@ class Store:
     def remove(self, path: str) -> None:
         """What a rotation does."""
         shutil.rmtree(path)
+
+    def become(self, path: str, now: str) -> None:
+        """Something else stands where a save was."""
+        shutil.rmtree(path)
+        if now == "emptied":
+            os.mkdir(path)
+        elif now == "a link":
+            os.symlink("checkpoint-5", path)
+        else:
+            os.mkfifo(path)
 
     def plant(self, name: str) -> None:
         """Somebody puts a name among the publications."""
@@ -54,5 +67,5 @@ def store(request: pytest.FixtureRequest, tmp_path: Path) -> Store:
 @pytest.fixture(autouse=True)
 def quick(monkeypatch: pytest.MonkeyPatch) -> None:
     """Fresh looks without the waits between them: nothing here waits for another host's cache."""
-    monkeypatch.setattr("slurm_dispatch.store.root.FRESH_WAITS_S", (0.0,) * 5)
-    monkeypatch.setattr("slurm_dispatch.store.keep.TAKE_WAITS_S", (0.0,) * 5)
+    monkeypatch.setattr(rooting, "FRESH_WAITS_S", (0.0,) * len(rooting.FRESH_WAITS_S))
+    monkeypatch.setattr(keeping, "TAKE_WAITS_S", (0.0,) * len(keeping.TAKE_WAITS_S))

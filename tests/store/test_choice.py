@@ -7,13 +7,18 @@ import os
 import shutil
 import subprocess
 from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
 from slurm_dispatch.errors import BadDataError
+from slurm_dispatch.store import choice as choosing
 from slurm_dispatch.store.choice import Choice, choose, read_choice
 from slurm_dispatch.store.root import CheckpointRoot, open_root
 from tests.store.scene import FIRST, NEW, OLD, SECOND, fresh, save, script
+
+if TYPE_CHECKING:
+    from slurm_dispatch.store.keep import Taken
 
 
 @pytest.fixture
@@ -118,6 +123,25 @@ print(choose(root, {NEW!r}, epoch={SECOND}))
     assert [process.returncode for process in running] == [0] * 8
     assert said == {f"{read_choice(root, NEW)}\n".encode()}
     assert len(os.listdir(os.path.join(root.execution(NEW), "resume"))) == 1
+
+
+def test_who_chose_second_takes_what_the_first_chose(
+    root: CheckpointRoot, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Another process chooses, and a newer save is published, while this one looks: its own choice is not taken."""
+    _published(root, 5)
+    real = choosing.take
+    first: list[Choice] = []
+
+    def slow(*words: Any, **more: Any) -> Taken | None:
+        monkeypatch.setattr(choosing, "take", real)
+        first.append(choose(open_root(root.path), NEW, epoch=SECOND))
+        _published(root, 9)
+        return real(*words, **more)
+
+    monkeypatch.setattr(choosing, "take", slow)
+    assert choose(root, NEW, epoch=SECOND) == first[0] == read_choice(root, NEW)
+    assert first[0].step == 5
 
 
 @pytest.mark.parametrize("text", ["", "[]", "{}", '{"v": 2}', "null", '{"v": 1, "turn": 1, "epoch": 5}'])

@@ -78,6 +78,20 @@ def test_a_latest_whose_save_is_gone_names_both(store: Store) -> None:
     assert fallback.publication == older
 
 
+@pytest.mark.parametrize("now", ["emptied", "a link", "a FIFO"])
+def test_a_save_that_is_no_save_any_more_is_gone(store: Store, now: str) -> None:
+    """C087: a rotation that was cut short leaves an empty folder, which is no save to resume from."""
+    older = store.root.publish(FIRST, 5, store.save(OLD, "checkpoint-5"), attempt=OLD)
+    path = store.save(OLD, "checkpoint-9")
+    store.root.publish(FIRST, 9, path, attempt=OLD)
+    store.become(path, now)
+    with pytest.raises(BadDataError, match="checkpoint-9 is gone"):
+        store.root.latest()
+    fallback = store.root.latest(fallback=True)
+    assert fallback is not None
+    assert fallback.publication == older
+
+
 def test_all_gone_is_an_error_with_fallback_too(store: Store) -> None:
     path = store.save(OLD, "checkpoint-9")
     store.root.publish(FIRST, 9, path, attempt=OLD)
@@ -87,11 +101,12 @@ def test_all_gone_is_an_error_with_fallback_too(store: Store) -> None:
 
 
 def test_only_what_an_execution_wrote_itself_is_published(store: Store) -> None:
-    """P1: not another execution's save, nor the execution's folder, nor what is outside the root."""
+    """P1: not another execution's save, nor the execution's folder or the helper's, nor what is outside the root."""
     path = store.save(OLD, "checkpoint-5")
     store.root.make_execution(NEW)
     elsewhere = store.root.path + "/elsewhere"
-    for wrong in (path, store.root.execution(NEW), store.root.path, elsewhere, "/", "", "exec", "../x"):
+    helpers = store.save(NEW, ".dispatch/choices")
+    for wrong in (path, store.root.execution(NEW), store.root.path, elsewhere, helpers, "/", "", "exec", "../x"):
         with pytest.raises(BadDataError):
             store.root.publish(SECOND, 5, wrong, attempt=NEW)
     assert store.root.listing() == []

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import stat
 import subprocess
 from pathlib import Path
@@ -54,6 +55,43 @@ def test_what_is_kept_outlives_the_rotation(root: CheckpointRoot) -> None:
     assert latest is not None
     assert tree(latest.path) == before
     assert _leftovers(root) == []
+
+
+def test_what_is_kept_is_on_disk_before_it_is_told(root: CheckpointRoot, tmp_path: Path) -> None:
+    """C119: the copies, the folders of the save, then its manifest, then its name, then the folder of the name."""
+    path = save(root, OLD, "checkpoint-5", b"copied")
+    body = "from slurm_dispatch.store.keep import keep\nfrom slurm_dispatch.store.whole import Proof\n"
+    body += f"print(keep(root, {OLD!r}, {path!r}, proof=Proof.PROVED))\n"
+    calls = "fsync,?rename,renameat,renameat2,?link,linkat,write"
+    ended = run(script(root, body), "-y", "-e", f"trace={calls}", trace=tmp_path / "trace")
+    assert (ended.status, ended.stdout) == (0, f"b'exec/{OLD}/kept/checkpoint-5'\n".encode()), ended.stderr
+    kept = re.escape(os.path.realpath(root.execution(OLD)) + "/kept")
+    wanted = [
+        rf"fsync\(\d+<{kept}/\.tmp-\w+/weights>\) += 0",
+        rf"fsync\(\d+<{kept}/\.tmp-\w+>\) += 0",
+        r"link(at)?\(.*/save-checkpoint-5\"",
+        rf"rename\w*\(.*{kept}/checkpoint-5\"",
+        rf"fsync\(\d+<{kept}>\) += 0",
+        r"write\(1<",
+    ]
+    at = 0
+    for line in ended.trace:
+        if at < len(wanted) and re.search(wanted[at], line):
+            at += 1
+    assert at == len(wanted), f"did not see {wanted[at]} in its place:\n" + "\n".join(ended.trace[-60:])
+
+
+def test_a_file_that_is_kept_already_is_never_replaced(root: CheckpointRoot) -> None:
+    """Rename would do it in silence, under a publication; who comes second fails and leaves nothing."""
+    folder = os.fsencode(root.make_execution(OLD))
+    for name, content in ((b"first", b"published"), (b"second", b"other")):
+        Path(os.fsdecode(os.path.join(folder, name))).write_bytes(content)
+    os.mkdir(os.path.join(folder, b"kept"))
+    kept = os.path.join(folder, b"kept")
+    assert transfer(os.path.join(folder, b"first"), kept, b"a.pt", copy=False) is not None
+    with pytest.raises(StoreError, match="exists"):
+        transfer(os.path.join(folder, b"second"), kept, b"a.pt", copy=False)
+    assert tree(os.fsdecode(kept)) == {"a.pt": b"published"}
 
 
 def test_large_files_are_linked_and_small_ones_copied(root: CheckpointRoot) -> None:
@@ -334,6 +372,17 @@ def test_what_state_a_save_is_in(root: CheckpointRoot) -> None:
     assert state_of(root, proved) is SaveState.CHANGED
     subprocess.run(["rm", "-r", os.path.join(root.path, os.fsdecode(assumed.path))], check=True)
     assert state_of(root, assumed) is SaveState.GONE
+
+
+def test_a_late_write_of_the_same_size_is_seen(root: CheckpointRoot) -> None:
+    """C169: a saver that writes tensors in place changes no size; the time of the file tells."""
+    path = save(root, OLD, "checkpoint-5", BIG)
+    publication = root.publish(FIRST, 5, _kept(root, path), attempt=OLD)
+    with open(path + "/weights", "r+b") as late:
+        late.write(b"late")
+    then = os.stat(path + "/weights").st_mtime_ns + 10**9  # clocks of filesystems tick in milliseconds at best
+    os.utime(path + "/weights", ns=(then, then))
+    assert state_of(root, publication) is SaveState.CHANGED
 
 
 def test_a_manifest_that_does_not_parse_is_named(root: CheckpointRoot) -> None:

@@ -243,6 +243,23 @@ def test_space_stays_within_the_bound(root: CheckpointRoot) -> None:
             assert sum(p.stat().st_size for p in weights) <= most.size
 
 
+@pytest.mark.parametrize(
+    ("stays", "goes"), [("checkpoint-9/model", "checkpoint-9"), ("checkpoint-9", "checkpoint-9/model")]
+)
+def test_what_holds_a_save_that_stays_or_is_a_part_of_it_stays(root: CheckpointRoot, stays: str, goes: str) -> None:
+    """Published by hand: a folder in a save, and the save around it, are two publications of one thing."""
+    path = save(root, OLD, "checkpoint-9")
+    os.mkdir(os.path.join(path, "model"))
+    for name in ("weights", "model/part"):
+        Path(path, name).write_bytes(b"x")
+    for step, name in ((900, stays), (9, goes)):
+        root.publish(FIRST, step, os.path.join(root.execution(OLD), name), attempt=OLD)
+    _published(root, NEW, SECOND, 10, 20, 30)
+    thin(root, NEW, epoch=SECOND, is_save=is_save)
+    assert sorted(os.listdir(path)) == ["model", "weights"]
+    assert os.listdir(os.path.join(path, "model")) == ["part"]
+
+
 def test_a_pass_does_not_try_what_went_earlier(root: CheckpointRoot, monkeypatch: pytest.MonkeyPatch) -> None:
     """A job of many weeks has publications without number; a pass costs one look a folder beyond what it removes."""
     _published(root, OLD, FIRST, *range(1, 41))

@@ -57,7 +57,8 @@ def keep(argv):
 def accept(argv):
     """Slurm takes the job: from now on the queue has it."""
     comment = [word[len("--comment=") :] for word in argv if word.startswith("--comment=")]
-    job = {"id": 101 + len(jobs()), "uid": os.getuid(), "state": "PENDING", "comment": comment[-1] if comment else ""}
+    job = {"id": 101 + len(jobs()), "uid": knobs().get("uid", os.getuid()), "state": "PENDING"}
+    job["comment"] = comment[-1] if comment else ""
     with open(os.path.join(HERE, "jobs"), "a", **SURROGATES) as file:
         file.write(json.dumps(job) + "\n")
     return job["id"]

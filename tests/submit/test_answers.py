@@ -51,12 +51,11 @@ def test_one_listing_without_the_job_proves_nothing(scene: Scene) -> None:
 
 def test_somebody_elses_word_is_not_ours(scene: Scene) -> None:
     """P6: an object with the job's word that belongs to another user is not adopted."""
-    scene.answer("sbatch", accept=False, stdout="", stderr=LOST, status=1)
-    (scene.path / "jobs").write_text("")
-    scene.answer("squeue", status=0)
+    scene.answer("sbatch", uid=scene.uid + 1, stdout="", stderr=LOST, status=1)
     result = scene.sbatch("train.sh")
     assert result.status == 75
-    assert "burnt" not in scene.kinds()  # never by the one who has not watched it
+    assert (scene.path / "jobs").read_text().count(f"dispatch:{scene.record().key}:0:1") == 1  # the queue has it
+    assert scene.kinds() == ["spec", "intent"]  # and never burnt by the one who has not watched it
 
 
 @pytest.mark.parametrize(

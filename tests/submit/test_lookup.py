@@ -9,7 +9,7 @@ import pytest
 
 from slurm_dispatch.errors import NothingThereError, UsageError
 from slurm_dispatch.model.identity import Word
-from slurm_dispatch.slurm.port import Absent, Queue, QueueJob, Unknown
+from slurm_dispatch.slurm.port import Absent, JobDetail, Present, Queue, QueueJob, Unknown
 from slurm_dispatch.state.folder import StateFolder
 from slurm_dispatch.submit.job import find_job
 from slurm_dispatch.submit.lookup import Burnt, Found, NoteSeen, Wait, settle
@@ -38,6 +38,19 @@ def test_what_settles() -> None:
     assert ask(queue=queue((5, 7), (3, 7), (1, 8))) == Found(3, None, "queue", (5,))
     assert ask(notes=[NoteSeen(WORD, 9, "c", 7)]) == Found(9, "c", "note")
     assert isinstance(ask(notes=[NoteSeen(WORD, 9, "c", 8)]), Burnt)
+
+
+def row(number: int, uid: int, word: Word = WORD) -> JobDetail:
+    """A row of accounting."""
+    states = frozenset(["CANCELLED"])
+    return JobDetail(number, uid, states, "", 0, 0, 0, 1, None, None, "", str(word), "accounting", word)
+
+
+def test_what_settles_from_accounting() -> None:
+    """P6: a row counts only with this word and this owner; the lowest id of several."""
+    others = (row(2, 8), row(1, 7, Word("abc", 0, 1)))
+    assert ask(accounting=Present((row(9, 7), row(4, 7), *others))) == Found(4, None, "accounting", (9,))
+    assert isinstance(ask(accounting=Present(others)), Burnt)
 
 
 @pytest.mark.parametrize("source", ["notes", "queue", "accounting"])

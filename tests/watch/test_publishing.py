@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+import signal
+import zipfile
 from pathlib import Path
 
 import pytest
@@ -292,3 +294,32 @@ def test_a_file_that_is_rewritten_in_place_does_not_change_what_was_published(sc
     assert (scene.latest() / "weights").read_bytes() == before
     scene.open("three")
     assert helper.end() == 0, helper.said
+
+
+def test_a_marker_beside_a_truncated_shard_proves_nothing(scene: Scene) -> None:
+    """C102: a shard was cut after ``.metadata`` was written; the next execution resumes from the save before."""
+    with zipfile.ZipFile(scene.folder / "shard", "w") as file:
+        file.writestr("data", os.urandom(50_000))
+    whole = (scene.folder / "shard").read_bytes()
+    (scene.folder / "cut").write_bytes(whole[: len(whole) // 2])
+    lay = 'mkdir "$1/checkpoint-$2"; cp "$3" "$1/checkpoint-$2/__3_0.distcp"; echo m > "$1/checkpoint-$2/.metadata"'
+    for number, step, shard in ((1, "10", "shard"), (2, "20", "cut")):
+        words = ["--done", ".metadata", "--settle", "0.2", "--", "sh", "-c", lay, "sh", "{dir}", step, shard]
+        assert scene.helper(*words, number=number).end() == 0
+        assert scene.published() == [(1, 10)]
+    again = scene.train("exit 0", number=3)
+    assert again.end() == 0
+    assert again.has_said("attempt3: resumes from")
+    assert "checkpoint-10" in again.said
+
+
+def test_a_job_whose_image_has_no_command_of_slurm(scene: Scene) -> None:
+    """C056: inside the job a file system is all that is needed; what follows is decided outside."""
+    empty = scene.folder / "empty"
+    empty.mkdir()
+    environment = scene.environment(SLURM_JOB_ID="42", SLURM_JOB_NODELIST="c1", PATH=str(empty))
+    helper = scene.train("trap TERM save 10 wait got-TERM save 20 exit 85", environment=environment)
+    helper.until_said("published step 10")
+    helper.process.send_signal(signal.SIGTERM)
+    assert helper.end() == 85, helper.said
+    assert scene.published() == [(1, 20), (1, 10)]

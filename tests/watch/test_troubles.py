@@ -226,6 +226,47 @@ def test_a_save_that_changes_while_it_is_kept_is_not_published(tmp_path: Path) -
     assert publisher.scan(assume=True).published == [10]
 
 
+def test_a_supervisor_that_dies_while_a_save_is_kept_gets_nothing_published(tmp_path: Path) -> None:
+    """C052: nobody would hand it on, and the replacement may have begun; it stays kept, and unpublished."""
+    root = open_root(str(tmp_path))
+    folder = Path(root.make_execution("att"))
+    (folder / "checkpoint-10").mkdir()
+    for name in ("weights", "done"):
+        (folder / "checkpoint-10" / name).write_text("w")
+    publisher = Publisher(
+        root, Place(str(tmp_path), JOB, 1000000, "att"), parse(["--done", "done", "--", "x"]), resumed_step=None,
+        alive=lambda: not (folder / "kept").exists(),
+    )  # fmt: skip
+    publisher.begin()
+    assert publisher.scan(assume=True).published == []
+    assert root.listing() == []
+    assert (folder / "kept" / "checkpoint-10" / "weights").exists()
+
+
+def test_what_an_earlier_turn_left_below_the_step_resumed_from_is_never_published(tmp_path: Path) -> None:
+    """It would be the latest of this epoch for a moment, and who resumed then would lose steps."""
+    root = open_root(str(tmp_path))
+    folder = Path(root.make_execution("att"))
+
+    def lay(step: int) -> str:
+        save = folder / f"checkpoint-{step}"
+        save.mkdir()
+        for name in ("weights", "done"):
+            (save / name).write_text("w")
+        return str(save)
+
+    known = frozenset({lay(8), lay(11)})
+    publisher = Publisher(
+        root, Place(str(tmp_path), JOB, 1000000, "att"), parse(["--done", "done", "--", "x"]), resumed_step=10,
+        known=known,
+    )  # fmt: skip
+    publisher.begin()
+    assert publisher.scan(assume=True).published == [11]
+    lay(12)
+    assert publisher.scan(assume=True).published == [12]
+    assert [one.step for one in root.listing()] == [12, 11]
+
+
 def test_a_link_that_leaves_the_save_is_refused_once(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
     """C094: a link out of the save is not published."""
     root = open_root(str(tmp_path))
