@@ -82,7 +82,7 @@ def _is_left(wanted, path):
 
 def cgroup_job(text):
     """The name of the job's cgroup (``job_<id>`` or a SLUID) in ``/proc/<pid>/cgroup``, or ``None``."""
-    if b"/slurmstepd.scope/" not in text and b"/job_" not in text:
+    if b"slurmstepd.scope/" not in text and b"/job_" not in text:
         return None  # what most processes of a node have, told at once
     for line in text.split(b"\n"):
         parts = line.split(b"/")
