@@ -61,9 +61,10 @@ def test_every_rank_node_and_step_has_them(job: Managed, export: str) -> None:
     )
 
 
-def test_components_that_share_a_node_have_one_attempt_and_a_note_each(job: Managed) -> None:
+def test_components_have_one_attempt_and_a_note_each(job: Managed) -> None:
+    """On a node each: this Slurm refuses two of one job on the same."""
     other = [":", "-w", "c2", "-n1", "--comment", str(job.word)]
-    job.submit("srun --het-group=0,1 {show}\n", ["-w", "c2", "-n1", *other])
+    job.submit("srun --het-group=0,1 {show}\n", ["-w", "c1", "-n1", *other])
     job.ends()
     notes = job.cluster.wait_until(lambda: len(job.notes("node")) == 2 and job.notes("node"), WAIT_S, "both Epilogs")
     attempt = job.attempt(0, None)
@@ -72,7 +73,8 @@ def test_components_that_share_a_node_have_one_attempt_and_a_note_each(job: Mana
     assert sorted((note["slurm_job_id"], note["attempt"]) for note in notes) == [
         (job.id, attempt), (job.id + 1, attempt)
     ]
-    assert job.cluster.run("c2", ["ls", "-A", "/run/slurm-dispatch"]).stdout == ""
+    for node in ("c1", "c2"):
+        assert job.cluster.run(node, ["ls", "-A", "/run/slurm-dispatch"]).stdout == ""
 
 
 def test_salloc_with_srun_has_them(job: Managed) -> None:
