@@ -36,6 +36,7 @@ test-fast: venv
 
 test-cluster: venv engine
 	@docker/base trixie
+	@docker/base bookworm
 	$(PY) -m pytest -q -n $(WORKERS) --dist loadfile -m cluster
 
 trials: venv

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import secrets
 import shlex
 import socket
@@ -20,8 +21,10 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Mapping, Sequence
 
 ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
-HOSTS = ("ctl", "login", "c1", "c2", "c3")
 NODES = ("c1", "c2", "c3")
+HOSTS = ("ctl", "login", *NODES)
+NODES_OF = {"trixie": NODES, "bookworm": NODES[:2]}
+"""The nodes of a cluster of each release of Debian."""
 USERS = ("ada", "ben")
 STATE = "/srv/slurm-dispatch"
 """The state folder of slurm-dispatch, the same on every host."""
@@ -32,6 +35,14 @@ POLL_S = 0.1
 COMMAND_S = 60.0
 FAULT_S = 400.0
 UP_S = 900.0
+
+# What text says of a job where there is no JSON. A name or comment with a newline shows its first line.
+_TEXT_JOB = {
+    "id": r"\AJobId=(\d+)", "name": r" JobName=(.*)$", "user": r"^   UserId=(.*)\(\d+\) GroupId=",
+    "state": r"^   JobState=([A-Z_]+) Reason=", "reason": r"^   JobState=[A-Z_]+ Reason=(.*) Dependency=",
+    "restarts": r"^   Requeue=[01] Restarts=(\d+) ", "exit": r" ExitCode=(\d+):\d+$",
+    "start": r"^   StartTime=(\w+) ", "nodes": r"^   NodeList=(.*)$", "comment": r"^   Comment=(.*?) ?$",
+}
 
 T = TypeVar("T")
 
@@ -83,10 +94,14 @@ class Cluster:
     """One cluster of ``docker/cluster``.
 
     :param name: which one (``DISPATCH_CLUSTER``); ``None`` for what the environment or the checkout says.
+    :param release: ``bookworm``: a smaller one, whose Slurm is 22.05.
     """
 
-    def __init__(self, name: str | None = None) -> None:
-        self._environ = dict(os.environ)
+    def __init__(self, name: str | None = None, *, release: str = "trixie") -> None:
+        self.nodes = NODES_OF[release]
+        self.hosts = ("ctl", "login", *self.nodes)
+        self._json = release != "bookworm"  # scontrol has it from 23.02 on
+        self._environ = {**os.environ, "DISPATCH_RELEASE": release}
         if name is not None:
             self._environ["DISPATCH_CLUSTER"] = name
         self.name = self._script("cluster", "name", timeout_s=COMMAND_S).strip()
@@ -201,6 +216,8 @@ class Cluster:
 
         :raises ClusterError: slurmctld gave no answer.
         """
+        if not self._json:
+            return self._text_job(job_id)
         done = self.run("ctl", ["scontrol", "show", "job", str(job_id), "--json"], check=False)
         try:
             found = json.loads(done.stdout)["jobs"]
@@ -210,14 +227,32 @@ class Cluster:
             raise ClusterError(f"scontrol show job {job_id} ended with {done.status}: {done.stderr}")
         return self._job(found[0]) if found else None
 
+    def _text_job(self, job_id: int) -> Job | None:
+        env = {"SLURM_TIME_FORMAT": "%s"}
+        done = self.run("ctl", ["scontrol", "show", "job", str(job_id)], env=env, check=False)
+        if "Invalid job id specified" in done.stderr:
+            return None
+        matches = {name: re.search(pattern, done.stdout, re.MULTILINE) for name, pattern in _TEXT_JOB.items()}
+        found = {name: match[1] for name, match in matches.items() if match}
+        if done.status or not found.keys() >= _TEXT_JOB.keys() - {"comment"}:
+            raise ClusterError(f"scontrol show job {job_id} ended with {done.status}: {done.stderr or done.stdout}")
+        # A flag hides the state here; what waits for a flag or for a state gets along with that.
+        return Job(
+            id=int(found["id"]), name=found["name"], user=found["user"], states=(found["state"],),
+            reason=found["reason"], nodes=self._names("" if found["nodes"] == "(null)" else found["nodes"]),
+            restarts=int(found["restarts"]), start_time=int(found["start"]) if found["start"].isdigit() else 0,
+            exit_status=int(found["exit"]), comment=found.get("comment", ""),
+        )
+
+    def _names(self, nodes: str) -> tuple[str, ...]:
+        return tuple(self.run("ctl", ["scontrol", "show", "hostnames", nodes]).stdout.split()) if nodes else ()
+
     def _job(self, found: Mapping[str, Any]) -> Job:
-        nodes = found["nodes"] or ""
-        names = self.run("ctl", ["scontrol", "show", "hostnames", nodes]).stdout.split() if nodes else []
         start = found["start_time"]
         code = found["exit_code"]["return_code"]
         return Job(
             id=found["job_id"], name=found["name"], user=found["user_name"], states=tuple(found["job_state"]),
-            reason=found["state_reason"], nodes=tuple(names), restarts=found["restart_cnt"],
+            reason=found["state_reason"], nodes=self._names(found["nodes"] or ""), restarts=found["restart_cnt"],
             start_time=start["number"] if start["set"] else 0,
             exit_status=code["number"] if code["set"] else None, comment=found["comment"],
         )
@@ -315,17 +350,17 @@ class Cluster:
         What users still run is killed, on every host, also what has left its job. Files below ``/home`` and
         ``/scratch`` stay.
         """
-        with ThreadPoolExecutor(len(NODES)) as pool:
-            list(pool.map(lambda node: self.fault("heal", node), NODES))
+        with ThreadPoolExecutor(len(self.nodes)) as pool:
+            list(pool.map(lambda node: self.fault("heal", node), self.nodes))
         self.service_off()
         self.wait_until(self._cleared, PATIENCE_S, "all jobs to be gone and all nodes to be idle", every_s=0.3)
         self.sh("ctl", f"find {STATE}/jobs {STATE}/notes -mindepth 1 -delete")
-        for node in NODES:
+        for node in self.nodes:
             self.sh(node, "rm -rf /run/slurm-dispatch /var/spool/slurm-dispatch")
         self.service_on()
 
     def _cleared(self) -> bool:
-        for host in HOSTS:
+        for host in self.hosts:
             self.run(host, ["pkill", "-KILL", "-u", ",".join(USERS)], check=False)
         left = self.run("ctl", ["squeue", "-h", "-a", "-o", "%i"]).stdout.split()
         if left:

@@ -6,7 +6,7 @@ import json
 import secrets
 from typing import TYPE_CHECKING, Any
 
-from docker.rig import NODES, STATE
+from docker.rig import STATE
 from slurm_dispatch.model.identity import Word, attempt_of, new_key
 
 if TYPE_CHECKING:
@@ -26,9 +26,9 @@ exit 0
 class Managed:
     """A job of ada's with an identity word, submitted with plain ``sbatch``, and a folder for what it shows."""
 
-    def __init__(self, cluster: Cluster) -> None:
+    def __init__(self, cluster: Cluster, *, shared: bool = False) -> None:
         self.cluster = cluster
-        self.word = Word(new_key(), 0, 1)
+        self.word = Word(new_key(), 0, 1, shared)
         self.folder = f"/scratch/ada/{secrets.token_hex(6)}"
         self.show = f"{self.folder}/show"
         self.id = 0
@@ -66,13 +66,13 @@ class Managed:
         found = self.cluster.sh("ctl", f"find {STATE}/notes -name '{pattern}' | sort | xargs -r cat")
         return [json.loads(line) for line in found.splitlines()]
 
-    def attempt(self, restart: int, start_time: int) -> str:
-        """The attempt that its execution must have."""
+    def attempt(self, restart: int, start_time: int | None) -> str:
+        """The attempt that its execution must have; ``start_time`` is ``None`` where Slurm's hooks have none."""
         return attempt_of(CLUSTER_NAME, self.id, self.word, restart, start_time)
 
 
 def nodes_take_jobs(cluster: Cluster) -> None:
     """No node may have been drained or lost."""
     states = cluster.node_states()
-    assert set(states) == set(NODES)
+    assert set(states) == set(cluster.nodes)
     assert not [state for state in states.values() if state.startswith(("d", "f"))], states

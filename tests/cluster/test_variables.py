@@ -61,6 +61,22 @@ def test_every_rank_node_and_step_has_them(job: Managed, export: str) -> None:
     )
 
 
+def test_components_have_one_attempt_and_a_note_each(job: Managed) -> None:
+    """On a node each: this Slurm refuses two of one job on the same."""
+    other = [":", "-w", "c2", "-n1", "--comment", str(job.word)]
+    job.submit("srun --het-group=0,1 {show}\n", ["-w", "c1", "-n1", *other])
+    job.ends()
+    notes = job.cluster.wait_until(lambda: len(job.notes("node")) == 2 and job.notes("node"), WAIT_S, "both Epilogs")
+    attempt = job.attempt(0, None)
+    assert {variables["DISPATCH_ATTEMPT"] for variables in job.shown().values()} == {attempt}
+    assert sorted(job.shown()) == ["0.0", "0.1"]
+    assert sorted((note["slurm_job_id"], note["attempt"]) for note in notes) == [
+        (job.id, attempt), (job.id + 1, attempt)
+    ]
+    for node in ("c1", "c2"):
+        assert job.cluster.run(node, ["ls", "-A", "/run/slurm-dispatch"]).stdout == ""
+
+
 def test_salloc_with_srun_has_them(job: Managed) -> None:
     argv = ["salloc", "-N2", "-n2", "--comment", str(job.word), "srun", job.show, job.folder]
     job.cluster.run("login", argv, user="ada", cwd=job.folder, timeout_s=WAIT_S)

@@ -41,6 +41,17 @@ def test_a_name_that_is_none_is_refused(name: str) -> None:
     assert err.startswith(f'cluster: DISPATCH_CLUSTER is "{name}": use small letters')
 
 
+def test_a_release_that_is_none_is_refused() -> None:
+    assert said("cluster", "status", DISPATCH_RELEASE="sid") == (
+        64, "", 'cluster: DISPATCH_RELEASE is "sid": say trixie or bookworm\n'
+    )
+
+
+def test_a_smaller_cluster_has_fewer_hosts() -> None:
+    status, _, err = said("cluster", "shell", "c3", DISPATCH_RELEASE="bookworm")
+    assert (status, err) == (64, "cluster: there is no host c3; the hosts are ctl login c1 c2\n")
+
+
 def test_help_names_every_command() -> None:
     status, out, _ = said("cluster", "--help")
     assert status == 0

@@ -30,7 +30,7 @@ def prolog(lab: Lab, **changes: str | None) -> str:
     """Start an execution on the node; its attempt."""
     before = set(lab.files())
     assert lab.run("prolog", SLURM_JOB_UID=OWNER, **changes).status == 0
-    (name,) = set(lab.files()) - before
+    name, *_ = sorted(set(lab.files()) - before)  # a component's own stands after the common one
     lines = (lab.run_folder / name).read_text().splitlines()
     return next(line.partition("=")[2] for line in lines if line.startswith("DISPATCH_ATTEMPT="))
 
@@ -165,6 +165,41 @@ def test_a_component_is_known_by_the_leader_s_id(lab: Lab) -> None:
     assert lab.files() == []
 
 
+LEADER = {"SLURM_JOB_ID": "11", "SLURM_HET_JOB_ID": "11"}
+COMPONENT = {"SLURM_JOB_ID": "12", "SLURM_HET_JOB_ID": "11"}
+
+
+@pytest.mark.parametrize("order", [(LEADER, COMPONENT), (COMPONENT, LEADER)])
+@pytest.mark.parametrize("start", [str(START), None])
+def test_components_that_share_node_and_start_time_are_noted_each(
+    lab: Lab, order: tuple[dict[str, str], ...], start: str | None
+) -> None:
+    for component in (LEADER, COMPONENT):
+        assert lab.run("prolog", **component, SLURM_JOB_UID=OWNER, SLURM_JOB_START_TIME=start).status == 0
+    common = f"11.{start or 0}"
+    assert lab.files() == [common, f"{common}.11", f"{common}.12"]
+    lab.run("epilog", **order[0], SLURM_JOB_START_TIME=start)
+    # The other one's tasks still find it.
+    assert lab.files() == [common, f"{common}.{order[1]['SLURM_JOB_ID']}"]
+    for _ in range(2):
+        lab.run("epilog", **order[1], SLURM_JOB_START_TIME=start)
+        assert lab.files() == []
+    assert lab.names() == ["node", "node"]
+    first, second = (lab.note(f"node.abc.0.1.{component['SLURM_JOB_ID']}.*") for component in order)
+    assert first["attempt"] == second["attempt"]
+    assert {first["verified"], second["verified"]} == {start is not None}
+
+
+def test_a_component_that_the_controller_has_forgotten_is_known_by_its_own_file(lab: Lab) -> None:
+    for component in (LEADER, COMPONENT):
+        lab.run("prolog", **component, SLURM_JOB_UID=OWNER)
+    lab.run("epilog", SLURM_JOB_ID="12", **ORPHAN)
+    assert lab.files() == [f"11.{START}", f"11.{START}.11"]
+    lab.run("epilog", SLURM_JOB_ID="11", **ORPHAN)
+    assert lab.files() == []
+    assert {lab.note(f"node.abc.0.1.{job}.*")["verified"] for job in (11, 12)} == {False}
+
+
 def test_another_user_s_files_are_left_out_of_account(lab: Lab) -> None:
     """Only the owner's own other jobs excuse a process of his."""
     prolog(lab)
@@ -223,6 +258,71 @@ def test_where_the_notes_are_out_of_reach_the_note_goes_to_the_spool(system_lab:
     assert json.loads(path.read_bytes())["clean"] is True
     assert system_lab.spool.stat().st_mode & 0o7777 == 0o700
     assert system_lab.files() == []
+
+
+def test_notes_in_the_spool_go_on_when_the_folder_is_back(lab: Lab) -> None:
+    away = lab.folder / "away"
+    lab.notes.rename(away)
+    attempts = [prolog(lab, SLURM_JOB_ID=job) for job in ("8", "9")]
+    for job in ("8", "9"):
+        lab.run("epilog", SLURM_JOB_ID=job)
+    spooled = {path.name: path.read_bytes() for path in lab.spool.iterdir()}
+    assert len(spooled) == 2
+    away.rename(lab.notes)
+    attempts.append(prolog(lab))
+    lab.run("epilog")
+    assert list(lab.spool.iterdir()) == []
+    found = {path.name: path.read_bytes() for path in lab.notes.iterdir()}
+    assert spooled.items() < found.items()
+    assert sorted(json.loads(note)["attempt"] for note in found.values()) == sorted(attempts)
+
+
+def test_one_epilog_hands_on_so_many_and_the_oldest_first(system_lab: Lab) -> None:
+    system_lab.spool.mkdir(mode=0o700)
+    names = [f"node.abc.0.1.{job}.a.c1.{100 + job}" for job in range(1, 41)]
+    for name in names:
+        (system_lab.spool / name).write_text("{}\n")
+    (system_lab.spool / ".tmp-x").touch()
+    for left in (names[32:], []):
+        prolog(system_lab)
+        system_lab.run("epilog")
+        assert sorted(path.name for path in system_lab.spool.iterdir()) == [".tmp-x", *left]
+    assert {path.name for path in system_lab.notes.iterdir()} > set(names)
+
+
+@pytest.mark.parametrize("planted", ["link", "folder", "another user's"])
+def test_a_spool_that_is_not_the_hook_s_hands_nothing_on(open_tmp: Path, planted: str) -> None:
+    lab = Lab(open_tmp, python=SYSTEM_PYTHON)
+    lab.spool.mkdir()
+    if planted == "folder":
+        (lab.spool / "node.x.0.1.1.a.c1.1").mkdir()
+    else:
+        (lab.spool / "node.x.0.1.1.a.c1.1").write_text("{}\n")
+    if planted == "link":
+        lab.spool.rename(open_tmp / "elsewhere")
+        lab.spool.symlink_to(open_tmp / "elsewhere")
+    if planted == "another user's":
+        os.chown(lab.spool, 65533, 65533)
+    prolog(lab)
+    assert lab.run("epilog").status == 0
+    assert lab.names() == ["node"]
+    assert lab.note("node.*")["job"] == "abc"
+    assert len(list(lab.spool.iterdir())) == 1
+
+
+def test_what_the_folder_does_not_take_stays_in_the_spool(system_lab: Lab) -> None:
+    """A note is removed from the spool only once it is where it belongs."""
+    system_lab.spool.mkdir(mode=0o700)
+    names = [f"node.abc.0.1.{job}.a.c1.{100 + job}" for job in range(1, 4)]
+    for name in names:
+        (system_lab.spool / name).write_text(name)
+    # The second of them is longer than the hook may write.
+    (system_lab.spool / names[1]).write_text("x" * 40000)
+    prolog(system_lab)
+    limited = ["/bin/sh", "-c", 'ulimit -f 20; exec "$@"', "sh"]
+    assert system_lab.run("epilog", before=limited).status == 0
+    assert sorted(path.name for path in system_lab.spool.iterdir()) == names[1:]
+    assert min(path.name for path in system_lab.notes.iterdir()) == names[0]
 
 
 @pytest.mark.parametrize("name", ["a/../b", "c1\n", "x" * 300, "é", "", None])

@@ -69,7 +69,8 @@ def test_without_a_start_time_the_next_execution_s_file_replaces(lab: Lab) -> No
 
 def test_a_component_s_file_has_the_leader_s_id(lab: Lab) -> None:
     lab.run("prolog", SLURM_JOB_ID="12", SLURM_HET_JOB_ID="11", SLURM_JOB_START_TIME=str(START + 1))
-    assert lab.files() == [f"11.{START + 1}"]
+    assert lab.files() == [f"11.{START + 1}", f"11.{START + 1}.12"]
+    assert lines(lab, f"11.{START + 1}") == lines(lab, f"11.{START + 1}.12")
     fields = lines(lab, f"11.{START + 1}")
     assert fields["JOB_ID"] == "11"
     assert fields["DISPATCH_ATTEMPT"] == attempt_of("lab", 11, Word("abc", 0, 1), 0, None)

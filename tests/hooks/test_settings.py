@@ -23,7 +23,7 @@ def load(tmp_path: Path, text: str | bytes) -> object:
 def test_every_setting_of_the_sample_is_known() -> None:
     found = settings.load(str(TOP / "site" / "node.conf"), "/run/x")
     assert found.troubles == []
-    assert (found.notes, found.slurm_user, found.deadline_s) == ("/var/lib/slurm-dispatch/notes", "slurm", 5.0)
+    assert (found.notes, found.slurm_user, found.deadline_s) == ("/shared/slurm-dispatch/notes", "slurm", 5.0)
     assert found.spool == "/var/spool/slurm-dispatch"
 
 

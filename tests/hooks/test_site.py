@@ -8,7 +8,10 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from slurm_dispatch.config.site import load_site
 from tests.hooks.lab import DEADLINE_S, NAMES, SHELLS, START, TOP, Lab, run
+
+from dispatch_hooks import settings  # isort: skip
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -43,14 +46,22 @@ def test_the_stubs_are_those_of_the_hooks() -> None:
     assert sorted(re.findall(r"^\w+=/etc/slurm/dispatch/(\S+)$", lines, re.MULTILINE)) == sorted(NAMES)
 
 
+@pytest.mark.parametrize("folder", ["site", "docker"])
+def test_the_hooks_and_the_commands_agree_on_the_state_folder(folder: str) -> None:
+    hooks = settings.load(str(TOP / folder / "node.conf"), "/run/slurm-dispatch")
+    assert hooks.troubles == []
+    commands = load_site(str(TOP / folder / "dispatch.toml"))
+    assert (hooks.notes, hooks.slurm_user) == (f"{commands.state}/notes", commands.slurm_user)
+
+
 def test_an_installation_runs_and_can_be_repeated(tmp_path: Path) -> None:
     install = [str(TOP / "site" / "install-hooks"), str(tmp_path / "root")]
-    settings = tmp_path / "root" / "etc" / "slurm-dispatch" / "node.conf"
+    conf = tmp_path / "root" / "etc" / "slurm-dispatch" / "node.conf"
     for text in (None, "# the site's own\n"):
         if text is not None:
-            settings.write_text(text)
+            conf.write_text(text)
         subprocess.run(install, check=True, timeout=DEADLINE_S, stdin=subprocess.DEVNULL)
-        assert text is None or settings.read_text() == text
+        assert text is None or conf.read_text() == text
     hooks = tmp_path / "root" / "usr" / "libexec" / "slurm-dispatch"
     lab_folder = tmp_path / "lab"
     lab_folder.mkdir()

@@ -66,3 +66,8 @@ class Call:
     def file_name(self):
         """The execution file's name: ``<job id, the leader's>.<start time or 0>``."""
         return "%d.%d" % (self.leader or self.job_id, self.start_time or 0)
+
+    def own_name(self):
+        """The name of the file by which Epilog knows this call's execution: a component has one of its own,
+        ``<file name>.<job id>``, because it can share node and start time, and so the file, with another."""
+        return self.file_name() if self.leader is None else "%s.%d" % (self.file_name(), self.job_id)

@@ -8,7 +8,7 @@ names, and never the one that the restart count names. It kills nothing.
 import os
 import time
 
-from dispatch_hooks import child, execution, files, flat_json, notes, processes
+from dispatch_hooks import child, execution, files, flat_json, notes, processes, spool
 
 SCAN_PART = 0.5
 """The part of the time for work that the scan of the processes may take."""
@@ -37,7 +37,7 @@ def run(call, site):
         # The file goes last, so that a later Epilog can still say what this one could not. One that was only
         # guessed may be a newer execution's: it goes if nothing of it runs.
         if left and (verified or found[0] is True):
-            files.remove(ended.name, folder)
+            end(ended.name, folder)
         sweep(folder)
     finally:
         os.close(folder)
@@ -46,11 +46,13 @@ def run(call, site):
 
 def find(call, folder):
     """(the execution that ended or ``None``, whether Slurm's start time says so)."""
-    leader = call.leader or call.job_id
     if call.start_time is not None:
-        found = [call.file_name()]
+        found = [call.own_name()]
     else:
-        found = [name for job, _, name in execution.names(folder) if job == leader]
+        found = [name for job, _, name in execution.components(folder) if job == call.job_id]
+        # A component that Slurm has forgotten is called for without its leader.
+        if not found and call.leader is None:
+            found = [name for job, _, name in execution.names(folder) if job == call.job_id]
     for name in found:
         try:
             ended = execution.read(name, folder)
@@ -66,17 +68,23 @@ def find(call, folder):
     return None, False
 
 
+def end(name, folder):
+    """Remove the file of an execution that has ended; of a component's, the common one with the last of them."""
+    files.remove(name, folder)
+    common = ".".join(name.split(".")[:2])
+    if not [other for _, _, other in execution.components(folder) if other.startswith(common + ".")]:
+        files.remove(common, folder)
+
+
 def others(folder, ended):
     """The executions of the same user on this node, other than the one that ended."""
     living = []
     for _, _, name in execution.names(folder):
-        if name == ended.name:
-            continue
         try:
             other = execution.read(name, folder)
         except (OSError, ValueError):
             continue
-        if other.uid == ended.uid:
+        if other.uid == ended.uid and other.attempt != ended.attempt:
             living.append(other)
     return living
 
@@ -123,13 +131,20 @@ def node_name(call):
 
 
 def leave(site, begin, name, fields):
-    """The note, into the site's folder as SlurmUser, or into the node's own spool; whether it is there."""
+    """The note, into the site's folder as SlurmUser, or into the node's own spool; whether it is there.
+
+    Notes that wait in the spool go with it, so that a folder that was out of reach gets them when it is back.
+    """
+    content = flat_json.render(fields)
     if site.notes is not None:
-        end = begin + NOTE_PART * site.work_s
-        _, done = child.watch(lambda tell: notes.leave(site, name, fields), end)
-        if done:
+        together = [(name, content), *spool.waiting(site.spool)]
+        end_at = begin + NOTE_PART * site.work_s
+        answer, _ = child.watch(lambda tell: hand_over(site, together, tell), end_at)
+        there = [together[int(number)][0] for number in answer.split()]
+        spool.forget(site.spool, there[1:])
+        if there:
             return True
-    _, done = child.watch(lambda tell: spool(site, name, fields), begin + site.work_s)
+    _, done = child.watch(lambda tell: spool.put(site.spool, name, content), begin + site.work_s)
     if done and site.notes is not None:
         child.say("epilog", "%s is out of reach: the note is in %s" % (site.notes, site.spool))
     if not done:
@@ -137,10 +152,12 @@ def leave(site, begin, name, fields):
     return done
 
 
-def spool(site, name, fields):
-    """Write the note into the spool, which is root's own and local to the node."""
-    os.close(files.open_own_folder(site.spool, 0o700))
-    files.create_whole(site.spool, name, flat_json.render(fields))
+def hand_over(site, together, tell):
+    """Write notes as SlurmUser, for which this process gives up root; tell the number of each that is there."""
+    child.become(site.slurm_user)
+    for number, (name, content) in enumerate(together):
+        files.create_whole(site.notes, name, content)
+        tell(b"%d " % number)
 
 
 def sweep(folder):

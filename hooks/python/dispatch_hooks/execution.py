@@ -1,4 +1,7 @@
-"""The execution file ``<run>/<job id>.<start time>``, by which a node knows an execution."""
+"""The execution file ``<run>/<job id>.<start time>``, by which a node knows an execution.
+
+A component of a heterogeneous job has a second one for its Epilog, ``<leader's id>.<start time>.<job id>``.
+"""
 
 import os
 
@@ -84,4 +87,14 @@ def names(folder):
         job, _, start = name.partition(".")
         if job.isdigit() and start.isdigit():
             found.append((int(job), int(start), name))
+    return sorted(found)
+
+
+def components(folder):
+    """(job id, start time, name) of each component's own file in a folder, oldest first."""
+    found = []
+    for name in os.listdir(folder):
+        parts = name.split(".")
+        if len(parts) == 3 and all(part.isdigit() for part in parts):
+            found.append((int(parts[2]), int(parts[1]), name))
     return sorted(found)

@@ -15,6 +15,8 @@ ROUNDS_MAX = 4
 """How often the list of processes is read at most. It is read again while it has new ones, since a process
 that forks and ends could hide from one reading; a busy node has new ones always."""
 ENVIRONMENT_MAX = 16 << 20
+PIECE = 16384
+"""Bytes of one read: a buffer of 128 KiB and more is mapped anew for each, which costs more than the reading."""
 _NAMES = (b"DISPATCH_ATTEMPT=", b"SLURM_DISPATCH_ATTEMPT=")
 _KERNEL_THREAD = 0x00200000
 _GONE = (errno.ENOENT, errno.ESRCH)
@@ -80,6 +82,8 @@ def _is_left(wanted, path):
 
 def cgroup_job(text):
     """The name of the job's cgroup (``job_<id>`` or a SLUID) in ``/proc/<pid>/cgroup``, or ``None``."""
+    if b"slurmstepd.scope/" not in text and b"/job_" not in text:
+        return None  # what most processes of a node have, told at once
     for line in text.split(b"\n"):
         parts = line.split(b"/")
         for above, name in zip(parts, parts[1:]):
@@ -112,11 +116,9 @@ def _stat(path):
 def _read(path):
     descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
     try:
-        content = b""
-        while len(content) < ENVIRONMENT_MAX:
-            part = os.read(descriptor, 131072)
-            if not part:
-                break
+        content = part = os.read(descriptor, PIECE)
+        while len(part) == PIECE and len(content) < ENVIRONMENT_MAX:  # in /proc a short answer is the last one
+            part = os.read(descriptor, PIECE)
             content += part
         return content
     finally:

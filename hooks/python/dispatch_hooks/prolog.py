@@ -20,17 +20,23 @@ def run(call, site):
 
 
 def write(call, run_folder):
-    """Write the file, whole, in place of whatever stands under its name."""
+    """Write the file, and a component's own, each whole and in place of whatever stands under its name."""
     content = execution.render(call)
     folder = files.open_own_folder(run_folder, 0o755)
     try:
-        temporary = files.write_temporary(content, 0o644, folder, sync=False)
-        try:
-            # A file of an earlier execution (Slurm 22.05, where each has the start time 0) or a planted
-            # link or FIFO goes; a planted directory makes this fail, and stays.
-            os.rename(temporary, call.file_name(), src_dir_fd=folder, dst_dir_fd=folder)
-        except OSError:
-            files.remove(temporary, folder)
-            raise
+        _put(content, call.file_name(), folder)
+        if call.own_name() != call.file_name():
+            _put(content, call.own_name(), folder)
     finally:
         os.close(folder)
+
+
+def _put(content, name, folder):
+    temporary = files.write_temporary(content, 0o644, folder, sync=False)
+    try:
+        # A file of an earlier execution (Slurm 22.05, where each has the start time 0) or a planted
+        # link or FIFO goes; a planted directory makes this fail, and stays.
+        os.rename(temporary, name, src_dir_fd=folder, dst_dir_fd=folder)
+    except OSError:
+        files.remove(temporary, folder)
+        raise
