@@ -198,7 +198,8 @@ class _Observer:
         if hidden or ("CANCELLED" in detail.states and not self.asked):
             row, coming = self.explained(detail)
             age_s = self.view.at - (detail.end_time or self.view.at)
-            if row is None and (hidden or coming) and age_s < LOST_AFTER_S:
+            away = self.details.has_accounting is not False and self.rows() is None
+            if away or (row is None and (hidden or coming) and age_s < LOST_AFTER_S):
                 return Look(Unknown("accounting does not tell yet how it ended"), soon=True)
         return self.verdict(detail, row)
 

@@ -143,6 +143,7 @@ class Job:
             lookups = settle.lookups(state, state.current, self._view, self._details)
         return Observation(
             host=self._view.host,
+            clock=max(self._view.at, time.time()),
             incoming=settle.incoming(state, notes, seen, self._view.cluster),
             object=seen.object,
             lookups=lookups,

@@ -48,7 +48,7 @@ def decide(state: State, observation: Observation, policy: Policy, now: float) -
     number of times, and deciding again leads to the same end. A :class:`Cancel` that was performed already
     in the same tick may be passed over.
 
-    :param now: Unix seconds by the clock of ``observation.host``.
+    :param now: Unix seconds by the clock of ``observation.host``, before anything of it was asked.
     :raises BadDataError: the record's rules do not parse.
     """
     incoming = _incoming(state, observation)
@@ -103,8 +103,9 @@ def _submitting(state: State, observation: Observation, _policy: Policy, now: fl
     """An intent without an answer: only its writer acts before everybody else has watched long enough."""
     intent = _last(state)
     first_seen = intent.watched.get(observation.host)
-    if first_seen is None or now < first_seen:
-        body = {"submission": intent.number, "host": observation.host, "first_seen": now}
+    clock = now if observation.clock is None else observation.clock
+    if first_seen is None or clock < first_seen:
+        body = {"submission": intent.number, "host": observation.host, "first_seen": clock}
         return [AppendFact("watched", body)]
     if now < first_seen + intent.wait_s:
         return [Nothing(f"submission {intent.number} has no answer yet", first_seen + intent.wait_s)]

@@ -172,6 +172,21 @@ def test_who_cancelled_it_is_waited_for(rig: Rig) -> None:
     assert len(rig.slurm.ids()) == 2
 
 
+def test_who_cancelled_it_is_waited_for_as_long_as_accounting_is_away(rig: Rig) -> None:
+    """P5: a source that does not answer is not one that has nothing."""
+    key = rig.job("cancelled:resubmit,budget=5")
+    rig.start(key)
+    rig.tick()
+    rig.slurm.end(rig.object(key), "CANCELLED", "COMPLETING", by_uid=rig.uid + 1)
+    rig.slurm.knob(accounting="away")
+    rig.later_s = 86400.0
+    rig.settle()
+    assert "end" not in rig.kinds(key)
+    rig.slurm.knob(accounting="ok")
+    rig.settle()
+    assert len(rig.slurm.ids()) == 2
+
+
 def test_a_job_that_was_cancelled_in_the_queue_closes(rig: Rig) -> None:
     key = rig.job()
     rig.slurm.end(rig.object(key), "CANCELLED", by_uid=rig.uid)

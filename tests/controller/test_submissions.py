@@ -286,3 +286,31 @@ def test_a_cancel_while_slurm_is_away_is_finished_by_a_tick(rig: Rig) -> None:
     rig.slurm.knob(queue="ok", cancel="ok")
     rig.settle()
     assert rig.last(key, "closed").body["why"] == "cancelled"
+
+
+def test_an_intent_is_watched_from_when_it_was_read_not_from_when_the_pass_began(rig: Rig) -> None:
+    """P6: a pass that asked Slurm before the intent was written has not watched it since then."""
+    key = rig.job(submitted=False)
+    old = rig.view()
+    old.at -= WAIT_S  # a slow pass: other jobs of the owner came first
+    rig.tick(view=old)
+    watched = rig.last(key, "watched").body
+    assert watched["first_seen"] >= rig.facts(key)[1].at
+    rig.tick()
+    assert rig.kinds(key) == ["spec", "intent", "watched"]
+    rig.tick(view=old)  # and it does not begin anew again and again
+    assert rig.kinds(key) == ["spec", "intent", "watched"]
+
+
+def test_an_unsettled_object_that_slurm_requeued_meanwhile_is_found(rig: Rig) -> None:
+    """A requeue gives it a later time of submission; its word and its owner are what counts."""
+    rig.slurm.knob(accounting="none")
+    key = ended(rig)
+    rig.slurm.knob(submit="lost_after")
+    rig.tick()
+    number = rig.slurm.ids()[-1]
+    rig.slurm.set(number, submit_time=rig.slurm.job(number)["submit_time"] + 86400, restart=1)
+    rig.later_s = WAIT_S + 1
+    rig.settle()
+    assert "burnt" not in rig.kinds(key)
+    assert rig.object(key) == number

@@ -72,7 +72,7 @@ def test_ids_of_arrays_and_heterogeneous_jobs(array: str) -> None:
     """C028, C030: the raw id is the id; what stands beside it is kept as text."""
     fields = row("c").split(NONCE)
     fields[6] = array
-    found = parse_queue(NONCE.join(fields), NONCE)
+    found = parse_queue(NONCE.join(fields) + "\n", NONCE)
     assert isinstance(found, Queue)
     assert (found.jobs[0].slurm_job_id, found.jobs[0].array) == (7, array)
 
@@ -175,3 +175,12 @@ def test_the_recorded_configuration() -> None:
     assert config["ClusterName"] == "dispatch"
     assert config["SLURM_VERSION"] == "24.11.5"
     assert config["MessageTimeout"].split()[0].isdigit()
+
+
+def test_an_answer_that_was_cut_off_says_nothing() -> None:
+    """P5: a pipe that broke in the middle of a line is no complete answer, whatever the exit status."""
+    text = row("mine") + "\n"
+    assert isinstance(parse_queue(text, NONCE), Queue)
+    for end in range(1, len(text)):
+        assert isinstance(parse_queue(text[:end], NONCE), Unknown), end
+    assert isinstance(parse_accounting("1" + NONCE, NONCE, restarts=True), Unknown)
