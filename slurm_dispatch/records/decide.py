@@ -111,7 +111,7 @@ def _submitting(state: State, observation: Observation, _policy: Policy, now: fl
         return [Nothing(f"submission {intent.number} has no answer yet", first_seen + intent.wait_s)]
     if observation.lookups is None or observation.lookups.submission != intent.number:
         return [LookUp(intent.number)]
-    found = settle(observation.lookups)
+    found = settle(observation.lookups, asked=state.request is not None)
     if isinstance(found, Wait):
         return [Nothing(f"submission {intent.number} cannot be settled: {found.why}")]
     if isinstance(found, Adopt):
@@ -165,6 +165,8 @@ def _ended(state: State, _observation: Observation, policy: Policy, now: float) 
     current = _last(state)
     if current.decision is None and current.settled is Settled.REJECTED:
         return [_close("rejected", current.message)]
+    if current.settled is Settled.BURNT and state.request is not None:
+        return [_close("cancelled", state.request.reason)]
     if current.decision is None and current.settled is Settled.BURNT:
         # The wrapper never said that it had submitted; who typed the command will have tried again.
         return [_close("never_submitted", current.message)]

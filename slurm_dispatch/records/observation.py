@@ -112,21 +112,21 @@ class Observation:
     """All that one tick knows of one job beyond its record. Every default means: nothing known.
 
     :param host: whose clock and patience count for watching an intent.
-    :param clock: Unix seconds of ``host`` no earlier than when the record was read, from which an intent is
-        watched: the moment before Slurm was asked can be older than the intent. ``None``: that moment.
     :param incoming: bodies of facts that notes say and the record has not: (kind, body), kind one of
         ``started``, ``refused``, ``node``; those that the record has are passed over.
     :param object: the current object.
     :param lookups: about an unsettled intent; ``None``: not looked up.
     :param seen: all objects in the queue that carry the job's key, or ``Unknown``.
+    :param clock: Unix seconds of ``host`` no earlier than when the record was read, from which an intent is
+        watched: the moment before Slurm was asked can be older than the intent. ``None``: that moment.
     """
 
     host: str
-    clock: float | None = None
     incoming: tuple[tuple[str, Mapping[str, Any]], ...] = ()
     object: ObjectAlive | ObjectEnded | Unknown = Unknown()
     lookups: Lookups | None = None
     seen: tuple[Seen, ...] | Unknown = Unknown()
+    clock: float | None = None
 
 
 __all__ = [
