@@ -11,6 +11,7 @@ import click
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from slurm_dispatch.controller.glance import Glance
     from slurm_dispatch.records.facts import Fact
     from slurm_dispatch.records.state import State
 
@@ -32,7 +33,7 @@ def command(*, job: str, as_facts: bool, as_json: bool) -> int:
     Exit codes: 0 done, 64 more than one job is meant, 65 the record is broken, 66 there is no such job,
     69 the state folder does not answer, 78 bad configuration.
     """
-    from slurm_dispatch.cli.status import json_of
+    from slurm_dispatch.cli.status import ask_slurm, json_of
     from slurm_dispatch.config.site import load_site
     from slurm_dispatch.errors import DispatchError, NothingThereError
     from slurm_dispatch.records.fold import fold
@@ -55,9 +56,12 @@ def command(*, job: str, as_facts: bool, as_json: bool) -> int:
         click.echo(_facts(facts))
     elif as_json:
         state = fold(facts)
-        click.echo(json.dumps({**json_of(key, state), "submissions": _submissions(state)}, indent=2))
+        seen = ask_slurm({key: state}, site)
+        content = {**json_of(key, state), "in_slurm": seen.words.get(key), "submissions": _submissions(state)}
+        click.echo(json.dumps(content, indent=2))
     else:
-        click.echo(_text(key, fold(facts), facts, time.time()))
+        state = fold(facts)
+        click.echo(_text(key, state, facts, ask_slurm({key: state}, site), time.time()))
     return 0
 
 
@@ -109,9 +113,10 @@ def _submissions(state: State) -> list[dict[str, object]]:
     ]
 
 
-def _text(key: str, state: State, facts: Sequence[Fact], now: float) -> str:
+def _text(key: str, state: State, facts: Sequence[Fact], seen: Glance, now: float) -> str:
     from slurm_dispatch.cli.layout import both, dash
     from slurm_dispatch.errors import one_line
+    from slurm_dispatch.controller.glance import waits_for
     from slurm_dispatch.records.describe import state_text
 
     spec = state.spec
@@ -127,6 +132,11 @@ def _text(key: str, state: State, facts: Sequence[Fact], now: float) -> str:
         ("changed", both(state.changed, now)),
         ("progress", "-" if state.step is None else f"step {state.step}, {both(state.progress_at, now)}"),
     ]
+    told = waits_for(state) or seen.words.get(key, "")
+    if seen.trouble:
+        told = f"not told: {seen.trouble}"
+    if told:
+        lines.insert(3, ("in Slurm", told))
     decision = state.decision
     if decision is not None:
         text = f"{decision.outcome}: {decision.action}, because {decision.reason} (fact {decision.seq})"
