@@ -32,6 +32,8 @@ if TYPE_CHECKING:
 
 ROUNDS_MAX = 64
 """Steps of one job in one pass: a whole replacement takes about ten, and the next pass goes on."""
+REFUSE_MAX = 100
+"""Submissions of one job that PrologSlurmctld is told to refuse, the newest: each is a file of the site's."""
 SOON_S = (0.2, 0.5, 1.0, 2.0, 5.0)
 """When to ask again about an object that is ending, by how often it was asked."""
 
@@ -252,7 +254,7 @@ class Job:
             if submission.settled is Settled.BURNT
         ]
         long_closed = state.closed is not None and self._view.at - state.closed.at > settle.KEEP_START_S
-        self.report.refuse = [] if long_closed else [word for word in burnt if word not in there]
+        self.report.refuse = [] if long_closed else [word for word in burnt[-REFUSE_MAX:] if word not in there]
 
     def _say(self, kind: str, body: Mapping[str, Any]) -> None:
         if kind == "end":

@@ -183,7 +183,7 @@ class Rig:
         """One pass in this process: notes, queue, every job, and the notes that are facts now go."""
         view = self.view() if view is None else view
         keys = [job.key for job in self.folder.jobs()]
-        reports = owner.unpack(owner.work(self.folder.jobs_folder, self.uid, keys, view, self.means()), keys)
+        reports = owner.unpack(owner.work(self.folder.jobs_folder, self.uid, keys, view, self.means()), keys, self.notes())
         self.folder.notes().remove([name for report in reports for name in report.done_notes])
         self.reports = {report.key: report for report in reports}
         return self.reports

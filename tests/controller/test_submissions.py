@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import json
 import os
 import signal
 import subprocess
@@ -129,7 +130,7 @@ def test_a_pass_near_its_end_begins_no_sbatch(rig: Rig) -> None:
     key = ended(rig)
     keys = [key]
     means = rig.means().until(time.monotonic() + SUBMIT_TIMEOUT_S - 1)
-    (report,) = owner.unpack(owner.work(rig.folder.jobs_folder, rig.uid, keys, rig.view(), means), keys)
+    (report,) = owner.unpack(owner.work(rig.folder.jobs_folder, rig.uid, keys, rig.view(), means), keys, [])
     assert report.soon
     assert rig.slurm.calls("submit") == []
     assert rig.kinds(key)[-1] == "decision"
@@ -250,13 +251,18 @@ def test_what_a_child_answers_is_checked(rig: Rig) -> None:
     data = owner.work(rig.folder.jobs_folder, rig.uid, [key], rig.view(), rig.means())
     for bad in (b"", b"[", b"{}x", b'[{"key": 1}]', b"[1]", b'"' + b"[" * 100_000):
         with pytest.raises(owner.BadDataError):
-            owner.unpack(bad, [key])
+            owner.unpack(bad, [key], [])
     with pytest.raises(owner.BadDataError):
-        owner.unpack(data, ["another"])
-    (report,) = owner.unpack(
-        data.replace(b'"done_notes": []', b'"done_notes": ["start.other.0.1.5.0", "../x.y.z.a"]'), [key]
-    )
-    assert report.done_notes == []
+        owner.unpack(data, ["another"], [])
+    mine, other = f"start.{key}.0.1.5.0", "start.other.0.1.5.0"
+    asked = json.dumps([mine, other, "../x.y.z.a", f"end.{key}.0.{'9' * 300}", f"end.{key}.0.1.\0"])
+    words = json.dumps([f"dispatch:{key}:0:{n}" for n in range(1, 1000)] + ["dispatch:other:0:1"])
+    data = data.replace(b'"done_notes": []', b'"done_notes": ' + asked.encode())
+    data = data.replace(b'"refuse": []', b'"refuse": ' + words.encode()).replace(b'"due": null', b'"due": NaN')
+    (report,) = owner.unpack(data, [key], [mine, other])
+    assert report.done_notes == [mine]
+    assert report.refuse == [f"dispatch:{key}:0:{n}" for n in range(900, 1000)]
+    assert report.due is None
 
 
 def test_a_person_cancels_and_the_job_closes_at_once(rig: Rig) -> None:
