@@ -115,8 +115,8 @@ def _submissions(state: State) -> list[dict[str, object]]:
 
 def _text(key: str, state: State, facts: Sequence[Fact], seen: Glance, now: float) -> str:
     from slurm_dispatch.cli.layout import both, dash
-    from slurm_dispatch.errors import one_line
     from slurm_dispatch.controller.glance import waits_for
+    from slurm_dispatch.errors import one_line
     from slurm_dispatch.records.describe import state_text
 
     spec = state.spec

@@ -126,7 +126,8 @@ def _text(
         if said:
             lines.append(click.style(f"{key}  {said}", fg="yellow"))
     if seen.trouble:
-        lines.append(click.style(f"Slurm does not answer, the record is all that is shown: {seen.trouble}", fg="yellow"))
+        line = f"Slurm does not answer, the record is all that is shown: {seen.trouble}"
+        lines.append(click.style(line, fg="yellow"))
     for key, error in sorted(listed.items()):
         if isinstance(error, DispatchError):
             lines.append(click.style(f"{key}  cannot be read: {error.line()}", fg="red"))

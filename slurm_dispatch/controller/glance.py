@@ -54,7 +54,8 @@ def waits_for(state: State) -> str:
     until = [first + state.current.wait_s for first in state.current.watched.values()]
     if not until:
         return "sbatch has not answered, and no tick has looked yet"
-    return f"sbatch has not answered; a tick looks for its job in Slurm, {state.current.wait_s:.0f} s after its first look"
+    wait_s = f"{state.current.wait_s:.0f} s"
+    return f"sbatch has not answered; a tick looks for its job in Slurm, {wait_s} after it first saw this"
 
 
 def _missing(key: str) -> str:

@@ -172,7 +172,8 @@ class Controller:
         def read() -> bytes:
             folder = StateFolder(state, slurm_uid=os.geteuid())
             if full:
-                notes, jobs = folder.notes().read(), tuple(folder.jobs())
+                jobs = tuple(folder.jobs())
+                notes = folder.notes().read(first=frozenset(job.key for job in jobs))
             else:  # few jobs of many: neither a stat nor a read of the others
                 kinds = URGENT + TIMELY
                 names = [
@@ -181,7 +182,7 @@ class Controller:
                 keys = also | {key_in(name) for name in names}
                 notes = folder.notes().read(lambda name: key_in(name) in keys)
                 jobs = tuple(job for key in sorted(keys) if (job := job_folder(folder, key)) is not None)
-            return pack_folder(Folder(jobs, notes.notes, notes.bad, notes.more))
+            return pack_folder(Folder(jobs, notes.notes, notes.bad, notes.unread))
 
         answer = self._in_site("read", lambda: self.as_slurm_user(read, SITE_TIMEOUT_S))
         if answer is None:
@@ -197,7 +198,7 @@ class Controller:
             self._to_write[0].update(dict.fromkeys(orphans(folder, now)))
         if self._settings.user_mode:
             mine = tuple(job for job in folder.jobs if job.uid == os.geteuid())
-            return Folder(mine, folder.notes, folder.bad, folder.more)
+            return Folder(mine, folder.notes, folder.bad, folder.unread)
         return folder
 
     def _write_folder(self, *, ended: bool) -> None:
@@ -254,8 +255,8 @@ class Controller:
             if accounting is None:
                 accounting = "slurmdbd" in memory.config.get("AccountingStorageType", "")
             cluster = cluster or memory.config.get("ClusterName", "")
-        bad = frozenset(key_in(name) for name, _ in folder.bad)
-        return View(at, settings.host, cluster, queue, accounting, by_key, not folder.more, memory.config, bad)
+        bad = frozenset(key_in(name) for name, _ in folder.bad) | folder.unread
+        return View(at, settings.host, cluster, queue, accounting, by_key, True, memory.config, bad)
 
     # The owners.
 

@@ -402,7 +402,7 @@ def test_a_person_asks_for_the_end(rig: Rig) -> None:
 
 @pytest.mark.parametrize("accounting", ["ok", "none"])
 def test_a_person_closes_a_job_whose_object_slurm_lost(rig: Rig, accounting: str) -> None:
-    """A crash of slurmctld with old state: nothing tells of an end, and a person's wish and Slurm's word close it."""
+    """A crash with old state: nothing tells of an end, and a person's wish and Slurm's word close it."""
     rig.slurm.knob(accounting=accounting)
     key = rig.job("lost:resubmit,budget=5")
     rig.start(key)
@@ -444,7 +444,7 @@ def test_a_persons_wish_and_a_lost_object_wait_for_accounting(rig: Rig) -> None:
 
 @pytest.mark.parametrize("source", ["queue", "accounting"])
 def test_a_person_closes_a_job_whose_submission_cannot_be_settled(rig: Rig, source: str) -> None:
-    """Accounting that never answers by the comment would hold the job for ever; a queue that is away is waited for."""
+    """Accounting that never answers by the comment would hold it for ever; a queue that is away is waited for."""
     key = rig.job(submitted=False)
     rig.slurm.knob(**{source: "away"})
     rig.tick()

@@ -230,7 +230,7 @@ def test_old_notes_of_jobs_that_are_not_there_go(site: Site) -> None:
     shutil.rmtree(site.rig.record(key).folder)
     site.controller().tick(full=True)
     assert len(site.rig.notes()) == 2
-    folder = tick.Folder((), site.rig.folder.notes().read().notes, (), more=False)
+    folder = tick.Folder((), site.rig.folder.notes().read().notes, ())
     assert tick.orphans(folder, time.time() + tick.ORPHAN_AFTER_S - 60) == []
     assert sorted(tick.orphans(folder, time.time() + tick.ORPHAN_AFTER_S + 60)) == site.rig.notes()
 
