@@ -152,6 +152,9 @@ def _text(key: str, state: State, facts: Sequence[Fact], seen: Glance, now: floa
     return "\n\n".join([text, _submission_table(state), f"{len(facts)} facts; --facts shows them"])
 
 
+_SETTLED = {"open": "no answer yet", "submitted": "-", "rejected": "rejected", "burnt": "never arrived"}
+
+
 def _submission_table(state: State) -> str:
     from slurm_dispatch.cli.layout import dash, table
 
@@ -161,7 +164,7 @@ def _submission_table(state: State) -> str:
         ends = {end.restart: end for end in submission.ends}
         last = submission.ends[-1].outcome.value if submission.ends else None
         head = [str(submission.number), dash(slurm)]
-        settled = None if submission.object is not None else submission.settled.value
+        settled = None if submission.object is not None else _SETTLED[submission.settled.value]
         if not submission.executions:
             rows.append([*head, "-", "-", "-", "-", dash(last or settled)])
         for execution in submission.executions:
@@ -169,7 +172,9 @@ def _submission_table(state: State) -> str:
             outcome = None if end is None else end.outcome.value
             if end is None and execution is submission.executions[-1]:
                 outcome = last
-            steps = f"{dash(execution.resumed_from)} to {dash(execution.step)}"
+            steps = "-"
+            if execution.step is not None:
+                steps = f"{'start' if execution.resumed_from is None else execution.resumed_from} to {execution.step}"
             rows.append([*head, str(execution.epoch), execution.attempt, dash(execution.nodes), steps, dash(outcome)])
     if not rows:
         return "no submission yet"

@@ -60,12 +60,13 @@ def cancel(record: Record, reason: str, means: Means, *, host: str, cluster: str
         at = time.time()
         name = cluster or (known or {}).get("ClusterName", "")
         view = View(at, host, name, means.port.queue(), accounting, None, complete=False, config=known)
-        report = Job(record, view, Details(means.port, accounting=accounting), means).work()
+        job = Job(record, view, Details(means.port, accounting=accounting), means)
+        report = job.work()
         state = fold(record.read())
         if state.phase is Phase.CLOSED and state.closed is not None:
             return Cancelled(state.closed.why, state.closed.reason)
         if time.monotonic() >= until:
-            return Cancelled(None, trouble=report.trouble or "Slurm does not tell yet that it has ended")
+            return Cancelled(None, trouble=report.trouble or job.waits or "Slurm does not tell yet that it has ended")
         time.sleep(max(0.0, min(pause, until - time.monotonic())))
         pause = min(2 * pause, longest)
 

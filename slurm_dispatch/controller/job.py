@@ -90,6 +90,7 @@ class Job:
     """One job in one pass.
 
     :param details: shared by the jobs of one owner, so that accounting is asked once for all.
+    :ivar waits: why nothing more could be done, for a person, or empty.
     """
 
     def __init__(self, record: Record, view: View, details: Details, means: Means) -> None:
@@ -99,6 +100,7 @@ class Job:
         self._means = means
         self._cancelled: set[int] = set()
         self.report = Report(os.path.basename(record.folder))
+        self.waits = ""
 
     def want(self) -> State:
         """Read the record and tell :class:`Details` what will be asked.
@@ -177,7 +179,7 @@ class Job:
                 self.report.soon = self.report.soon or not action.stray
                 self._line(f"cancelled Slurm job {action.object.slurm_job_id}: {action.why}")
             elif isinstance(action, Nothing):
-                self.report.due = action.until
+                self.report.due, self.waits = action.until, action.why
         return seq > state.seq
 
     def _submit(self, state: State, seq: int, action: Submit) -> bool:
