@@ -41,7 +41,8 @@ def command(*, job: str, reason: str, wait_s: float, as_json: bool) -> int:
     from slurm_dispatch.config.site import load_site
     from slurm_dispatch.controller import cancel
     from slurm_dispatch.controller.job import Means
-    from slurm_dispatch.controller.tick import identity
+    from slurm_dispatch.controller.tick import identity, job_folder
+    from slurm_dispatch.errors import NothingThereError
     from slurm_dispatch.records.decide import Policy
     from slurm_dispatch.slurm.commands import SlurmCommands, commands_environment
     from slurm_dispatch.state.as_user import in_child
@@ -66,7 +67,10 @@ def command(*, job: str, reason: str, wait_s: float, as_json: bool) -> int:
     def work() -> bytes:
         return cancel.pack(cancel.cancel(record, reason, means, host=host, cluster=site.cluster or "", wait_s=wait_s))
 
-    owner = os.stat(record.folder).st_uid
+    found = job_folder(folder, key)
+    if found is None:
+        raise NothingThereError(f"job {key} has just been removed")
+    owner = found.uid
     deadline_s = wait_s + site.owner_timeout_s + 3 * site.query_timeout_s
     # Root cancels for a user with that user's rights; a user's own goes the same way, with a deadline.
     outcome = cancel.unpack(in_child(owner, *identity(owner), work, deadline_s))

@@ -11,13 +11,9 @@ import click
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from slurm_dispatch.config.site import Site
+    from slurm_dispatch.controller.glance import Glance
     from slurm_dispatch.records.facts import Fact
     from slurm_dispatch.records.state import State
-    from slurm_dispatch.slurm.port import Queue, Unknown
-
-ASK_S = 10.0
-"""How long Slurm is asked at most: a person waits, and the record is what was asked for."""
 
 
 @click.command("show")
@@ -25,7 +21,7 @@ ASK_S = 10.0
 @click.option("--facts", "as_facts", is_flag=True, help="Every fact of the record, one a line.")
 @click.option("--json", "as_json", is_flag=True, help="One JSON object; with --facts the facts as they are.")
 def command(*, job: str, as_facts: bool, as_json: bool) -> int:
-    """Show one job: what it is, where it stands in the record and in Slurm, and each of its submissions.
+    """Show one job: what it is, where it stands, and each of its submissions.
 
     JOB is the job's key, any Slurm job id that it ever had, or its name.
 
@@ -37,7 +33,7 @@ def command(*, job: str, as_facts: bool, as_json: bool) -> int:
     Exit codes: 0 done, 64 more than one job is meant, 65 the record is broken, 66 there is no such job,
     69 the state folder does not answer, 78 bad configuration.
     """
-    from slurm_dispatch.cli.status import json_of
+    from slurm_dispatch.cli.status import ask_slurm, json_of
     from slurm_dispatch.config.site import load_site
     from slurm_dispatch.errors import DispatchError, NothingThereError
     from slurm_dispatch.records.fold import fold
@@ -60,47 +56,13 @@ def command(*, job: str, as_facts: bool, as_json: bool) -> int:
         click.echo(_facts(facts))
     elif as_json:
         state = fold(facts)
-        more = {"slurm": slurm_text(state, _queue(state, site)), "submissions": _submissions(state)}
-        click.echo(json.dumps({**json_of(key, state), **more}, indent=2))
+        seen = ask_slurm({key: state}, site)
+        content = {**json_of(key, state), "in_slurm": seen.words.get(key), "submissions": _submissions(state)}
+        click.echo(json.dumps(content, indent=2))
     else:
         state = fold(facts)
-        click.echo(_text(key, state, facts, slurm_text(state, _queue(state, site)), time.time()))
+        click.echo(_text(key, state, facts, ask_slurm({key: state}, site), time.time()))
     return 0
-
-
-def _queue(state: State, site: Site) -> Queue | Unknown | None:
-    """Slurm's queue, asked only where the job has an object in it."""
-    from slurm_dispatch.slurm.commands import SlurmCommands, commands_environment
-
-    if state.object is None:
-        return None
-    environment = commands_environment(site.slurm_bin or "")
-    return SlurmCommands(environment, timeout_s=min(site.query_timeout_s, ASK_S)).queue()
-
-
-def slurm_text(state: State, queue: Queue | Unknown | None) -> str | None:
-    """What Slurm says of the current object at this moment, and what a hold needs; ``None`` without an object.
-
-    The record does not have this: nothing is decided from a reason to wait. But Slurm itself holds a job whose
-    launch failed on a node, no tick releases it, and a person must be able to see why it does not start.
-    """
-    from slurm_dispatch.slurm.port import Queue
-
-    if state.object is None or state.current is None or queue is None:
-        return None
-    number = state.object.slurm_job_id
-    if not isinstance(queue, Queue):
-        return f"no answer: {queue.why}"
-    found = queue.of_id(number)
-    word = state.spec.word(state.current.number)
-    if found is None or found.uid != state.spec.uid or found.word not in {None, word}:
-        return "not in the queue of this host's cluster"
-    text = found.state if found.reason in {"", "None"} else f"{found.state}, {found.reason}"
-    if found.reason == "JobHeldAdmin":
-        return f"{text}: held by an operator, who alone can release it"
-    if found.state == "REQUEUE_HOLD" or "held" in found.reason.lower():
-        return f"{text}: held by Slurm; when the cause is gone, `scontrol release {number}` lets it start"
-    return text
 
 
 def _plain(fact: Fact) -> dict[str, object]:
@@ -151,8 +113,9 @@ def _submissions(state: State) -> list[dict[str, object]]:
     ]
 
 
-def _text(key: str, state: State, facts: Sequence[Fact], slurm: str | None, now: float) -> str:
+def _text(key: str, state: State, facts: Sequence[Fact], seen: Glance, now: float) -> str:
     from slurm_dispatch.cli.layout import both, dash
+    from slurm_dispatch.controller.glance import waits_for
     from slurm_dispatch.errors import one_line
     from slurm_dispatch.records.describe import state_text
 
@@ -162,7 +125,6 @@ def _text(key: str, state: State, facts: Sequence[Fact], slurm: str | None, now:
         ("job", f"{key}  {spec.name}"),
         ("owner", f"{spec.user} (uid {spec.uid}), submitted on {spec.host}"),
         ("state", state_text(state)),
-        *([] if slurm is None else [("in Slurm", slurm)]),
         ("checkpoint", dash(spec.root) + (" (shared)" if spec.shared else "")),
         ("script", f"{' '.join([script, *spec.script_args])}, in {spec.workdir}"),
         ("rules", "; ".join(spec.rules) if spec.rules else "built in"),
@@ -170,6 +132,11 @@ def _text(key: str, state: State, facts: Sequence[Fact], slurm: str | None, now:
         ("changed", both(state.changed, now)),
         ("progress", "-" if state.step is None else f"step {state.step}, {both(state.progress_at, now)}"),
     ]
+    told = waits_for(state) or seen.words.get(key, "")
+    if seen.trouble:
+        told = f"not told: {seen.trouble}"
+    if told:
+        lines.insert(3, ("in Slurm", told))
     decision = state.decision
     if decision is not None:
         text = f"{decision.outcome}: {decision.action}, because {decision.reason} (fact {decision.seq})"
@@ -185,6 +152,9 @@ def _text(key: str, state: State, facts: Sequence[Fact], slurm: str | None, now:
     return "\n\n".join([text, _submission_table(state), f"{len(facts)} facts; --facts shows them"])
 
 
+_SETTLED = {"open": "no answer yet", "submitted": "-", "rejected": "rejected", "burnt": "never arrived"}
+
+
 def _submission_table(state: State) -> str:
     from slurm_dispatch.cli.layout import dash, table
 
@@ -194,7 +164,7 @@ def _submission_table(state: State) -> str:
         ends = {end.restart: end for end in submission.ends}
         last = submission.ends[-1].outcome.value if submission.ends else None
         head = [str(submission.number), dash(slurm)]
-        settled = None if submission.object is not None else submission.settled.value
+        settled = None if submission.object is not None else _SETTLED[submission.settled.value]
         if not submission.executions:
             rows.append([*head, "-", "-", "-", "-", dash(last or settled)])
         for execution in submission.executions:
@@ -202,7 +172,9 @@ def _submission_table(state: State) -> str:
             outcome = None if end is None else end.outcome.value
             if end is None and execution is submission.executions[-1]:
                 outcome = last
-            steps = f"{dash(execution.resumed_from)} to {dash(execution.step)}"
+            steps = "-"
+            if execution.step is not None:
+                steps = f"{'start' if execution.resumed_from is None else execution.resumed_from} to {execution.step}"
             rows.append([*head, str(execution.epoch), execution.attempt, dash(execution.nodes), steps, dash(outcome)])
     if not rows:
         return "no submission yet"

@@ -11,6 +11,8 @@ from typing import TYPE_CHECKING, Any
 import click
 
 if TYPE_CHECKING:
+    from slurm_dispatch.config.site import Site
+    from slurm_dispatch.controller.glance import Glance
     from slurm_dispatch.errors import DispatchError
     from slurm_dispatch.records.state import State
 
@@ -27,6 +29,9 @@ HEAD = ("JOB", "NAME", "STATE", "SLURM ID", "EPOCH", "LAST END", "SUBMISSIONS", 
 @click.option("--json", "as_json", is_flag=True, help="One JSON object.")
 def command(*, everything: bool, user: str | None, as_json: bool) -> int:
     """List your jobs: those that are open, and those that were closed in the last day.
+
+    STATE is what the job's record says. Slurm is asked whether it still has what should be there, and a line below
+    the table says where it does not.
 
     \b
     Examples:
@@ -52,12 +57,23 @@ def command(*, everything: bool, user: str | None, as_json: bool) -> int:
             states[key] = error
     now, tick = time.time(), folder.last_tick()
     listed = {key: state for key, state in states.items() if everything or _is_recent(state, now)}
+    seen = ask_slurm({key: state for key, state in listed.items() if not isinstance(state, DispatchError)}, site)
     if as_json:
-        jobs = [json_of(key, state) for key, state in sorted(listed.items())]
-        click.echo(json.dumps({"last_tick": tick, "jobs": jobs}, indent=2))
+        jobs = [{**json_of(key, state), "in_slurm": seen.words.get(key)} for key, state in sorted(listed.items())]
+        content = {"last_tick": tick, "slurm_does_not_answer": seen.trouble or None, "jobs": jobs}
+        click.echo(json.dumps(content, indent=2))
     else:
-        click.echo(_text(listed, len(states) - len(listed), tick, now))
+        click.echo(_text(listed, len(states) - len(listed), seen, tick, now))
     return 0
+
+
+def ask_slurm(states: dict[str, State], site: Site) -> Glance:
+    """What Slurm lists of these jobs' current objects."""
+    from slurm_dispatch.controller.glance import TIMEOUT_S, glance
+    from slurm_dispatch.slurm.commands import SlurmCommands, commands_environment
+
+    environment = commands_environment(site.slurm_bin or "")
+    return glance(states, SlurmCommands(environment, timeout_s=min(TIMEOUT_S, site.query_timeout_s)))
 
 
 def whose(user: str | None) -> int | None:
@@ -89,8 +105,11 @@ def _is_recent(state: State | DispatchError, now: float) -> bool:
     return state.closed is None or now - state.closed.at < RECENT_S
 
 
-def _text(listed: dict[str, State | DispatchError], hidden: int, tick: float | None, now: float) -> str:
+def _text(
+    listed: dict[str, State | DispatchError], hidden: int, seen: Glance, tick: float | None, now: float
+) -> str:
     from slurm_dispatch.cli.layout import both, table
+    from slurm_dispatch.controller.glance import waits_for
     from slurm_dispatch.errors import DispatchError
 
     states = {key: state for key, state in listed.items() if not isinstance(state, DispatchError)}
@@ -100,6 +119,15 @@ def _text(listed: dict[str, State | DispatchError], hidden: int, tick: float | N
         lines.append(table(HEAD, [_row(key, state, now) for key, state in ordered]))
     else:
         lines.append("no open jobs" + (f", {hidden} closed or unfinished (--all shows them)" if hidden else ""))
+    for key, state in sorted(states.items()):
+        said = waits_for(state)
+        if key in seen.missing and state.object is not None:
+            said = f"Slurm job {state.object.slurm_job_id} is {seen.words[key]}"
+        if said:
+            lines.append(click.style(f"{key}  {said}", fg="yellow"))
+    if seen.trouble:
+        line = f"Slurm does not answer, the record is all that is shown: {seen.trouble}"
+        lines.append(click.style(line, fg="yellow"))
     for key, error in sorted(listed.items()):
         if isinstance(error, DispatchError):
             lines.append(click.style(f"{key}  cannot be read: {error.line()}", fg="red"))

@@ -40,8 +40,9 @@ def command(*, forever: bool) -> int:
     from slurm_dispatch.config.site import load_site
 
     site = load_site()
-    refuse_pile()
+    hanging = refuse_pile(site.slurm_user)
     controller = make_controller(site)
+    controller.put_off(hanging)
     if forever:
         run_loop(controller, site)
     else:
@@ -49,19 +50,27 @@ def command(*, forever: bool) -> int:
     return 0
 
 
-def refuse_pile() -> None:
+def refuse_pile(slurm_user: str) -> list[int]:
     """Refuse to tick where ticks of before hang in the kernel.
 
-    :raises ServiceAwayError: there are too many of them.
+    :returns: the owners whose own children hang there.
+    :raises ServiceAwayError: there are too many of the site's.
     """
     from slurm_dispatch.controller import stuck
     from slurm_dispatch.errors import ServiceAwayError
 
     found = stuck.stuck()
-    if found >= stuck.STUCK_MAX:
+    site = {0, os.geteuid()}
+    try:
+        site.add(pwd.getpwnam(slurm_user).pw_uid)
+    except KeyError:
+        pass  # said where SlurmUser is needed
+    count = sum(found[uid] for uid in site)
+    if count >= stuck.STUCK_MAX:
         raise ServiceAwayError(
-            f"{found} processes of earlier ticks cannot be ended", hint="the file server of the state folder is away"
+            f"{count} processes of earlier ticks cannot be ended", hint="the file server of the state folder is away"
         )
+    return [uid for uid, owned in found.items() if uid not in site and owned >= stuck.STUCK_OWNER_MAX]
 
 
 def make_controller(site: Site) -> Controller:

@@ -78,7 +78,12 @@ SETTINGS: tuple[Setting, ...] = (
         "query_timeout_s", "seconds", 60, "When a question to Slurm (squeue, scontrol, sacct) is given up.", 1, 3600
     ),
     Setting(
-        "owner_timeout_s", "seconds", 20, "How long work on one user's record may take before it is put off.", 1, 3600
+        "owner_timeout_s",
+        "seconds",
+        20,
+        "How long work on one user's records may take, beside two calls of sbatch, before they are put off.",
+        1,
+        3600,
     ),
     Setting(
         "tick_interval_s", "seconds", 30, "How often dispatch tick --loop looks even if nothing wakes it.", 1, 3600

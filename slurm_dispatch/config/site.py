@@ -59,11 +59,14 @@ def load_site(path: str | None = None) -> Site:
     chosen = path
     if chosen is None:
         chosen = os.environ.get(VARIABLE) or DEFAULT_PATH
-        if chosen != DEFAULT_PATH and os.geteuid() == 0:
-            _trust(chosen)
+    guarded = path is None and chosen != DEFAULT_PATH and os.geteuid() == 0
     try:
         # Through a link too: sites keep /etc under other folders, and who may write it is the site's matter.
-        data = read_regular(os.path.realpath(chosen), SIZE_MAX)
+        real = os.path.realpath(chosen)
+        before = _trust(chosen, real) if guarded else None
+        data = read_regular(real, SIZE_MAX)
+        if before is not None and before != _trust(chosen, real):
+            raise ConfigurationError(f"{VARIABLE}: {show(chosen)} changed while it was read")
     except AbsentError as error:
         raise ConfigurationError(
             f"there is no {show(chosen)}", hint=f"the site writes one, or {VARIABLE} names one"
@@ -127,10 +130,19 @@ def _value(setting: Setting, value: Any, *, user_mode: bool) -> Any:
     return value
 
 
-def _trust(path: str) -> None:
-    """Refuse a file that somebody else than root could have written."""
+def _trust(path: str, real: str) -> tuple[int, int, int, int]:
+    """Refuse a file that somebody else than root could have written, or put another in its place.
+
+    :param real: ``path`` without links.
+    :returns: which file it is, and in which state.
+    """
     try:
-        found = os.stat(path)
+        found = os.lstat(real)
+        folder = os.path.dirname(real)
+        above = [os.lstat(folder)]
+        while folder != "/":
+            folder = os.path.dirname(folder)
+            above.append(os.lstat(folder))
     except OSError as error:
         raise ConfigurationError(f"{VARIABLE}: {show(path)}: {error.strerror}") from error
     if found.st_uid != 0 or stat.S_IMODE(found.st_mode) & 0o022:
@@ -138,3 +150,9 @@ def _trust(path: str) -> None:
             f"{VARIABLE}: {show(path)} is not root's alone, and root does not follow it",
             hint="unset it, or give the file to root with mode 0644",
         )
+    if any(it.st_uid != 0 or (it.st_mode & 0o022 and not it.st_mode & stat.S_ISVTX) for it in above):
+        raise ConfigurationError(
+            f"{VARIABLE}: {show(path)} is in a folder that is not root's alone, and root does not follow it",
+            hint="unset it, or put the file into a folder that only root can write",
+        )
+    return found.st_dev, found.st_ino, found.st_size, found.st_mtime_ns

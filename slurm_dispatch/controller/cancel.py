@@ -25,7 +25,8 @@ if TYPE_CHECKING:
 
 TRIES_MAX = 100
 """How often somebody else may take the next number of the record before the wish is written."""
-PAUSE_S = 0.3
+PAUSE_S = (0.3, 3.0)
+"""How long to wait before Slurm is asked again: the first time, and the most; doubled each time."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,6 +52,7 @@ def cancel(record: Record, reason: str, means: Means, *, host: str, cluster: str
         closed = fold(record.read()).closed
         return Cancelled(closed.why if closed else None, closed.reason if closed else "", already=True)
     until = time.monotonic() + wait_s
+    pause, longest = PAUSE_S
     config = means.port.config()
     known = None if isinstance(config, Unknown) else config
     accounting = None if known is None else "slurmdbd" in known.get("AccountingStorageType", "")
@@ -58,13 +60,15 @@ def cancel(record: Record, reason: str, means: Means, *, host: str, cluster: str
         at = time.time()
         name = cluster or (known or {}).get("ClusterName", "")
         view = View(at, host, name, means.port.queue(), accounting, None, complete=False, config=known)
-        report = Job(record, view, Details(means.port, accounting=accounting), means).work()
+        job = Job(record, view, Details(means.port, accounting=accounting), means)
+        report = job.work()
         state = fold(record.read())
         if state.phase is Phase.CLOSED and state.closed is not None:
             return Cancelled(state.closed.why, state.closed.reason)
         if time.monotonic() >= until:
-            return Cancelled(None, trouble=report.trouble or "Slurm does not tell yet that it has ended")
-        time.sleep(PAUSE_S)
+            return Cancelled(None, trouble=report.trouble or job.waits or "Slurm does not tell yet that it has ended")
+        time.sleep(max(0.0, min(pause, until - time.monotonic())))
+        pause = min(2 * pause, longest)
 
 
 def ask(record: Record, reason: str, by: str) -> bool:

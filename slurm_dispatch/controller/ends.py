@@ -96,7 +96,7 @@ def in_time(submit_time: int | None, submission: Submission) -> bool:
 class _Observer:
     """The looks at one object, ``slurm_job_id``, of one submission.
 
-    :param asked: a person asked for the end, so that nobody needs to know who cancelled it.
+    :param asked: a person asked for the end, so that nobody needs to know who cancelled it, or how it ended.
     """
 
     spec: Spec
@@ -198,7 +198,8 @@ class _Observer:
         if hidden or ("CANCELLED" in detail.states and not self.asked):
             row, coming = self.explained(detail)
             age_s = self.view.at - (detail.end_time or self.view.at)
-            if row is None and (hidden or coming) and age_s < LOST_AFTER_S:
+            away = self.details.has_accounting is not False and self.rows() is None
+            if away or (row is None and (hidden or coming) and age_s < LOST_AFTER_S):
                 return Look(Unknown("accounting does not tell yet how it ended"), soon=True)
         return self.verdict(detail, row)
 
@@ -236,8 +237,16 @@ class _Observer:
                     start_time,
                 )
             )
-        why = f", and {'/'.join(sorted(rows[-1].states))} in accounting" if rows else ""
-        return Look(Unknown(f"not in the queue{why}"), soon=bool(ended))
+        if self.asked and isinstance(self.details.detail(self.slurm_job_id), port.Absent):
+            # Slurm's own word that there is no such object, and a person's that nothing is to come after it.
+            # Should it come back nevertheless, it is a stray of a closed job.
+            return Look(
+                ObjectEnded(self.submission.number, self.slurm_job_id, Outcome.LOST, _evidence(None, "slurmctld"))
+            )
+        why = f", and {'/'.join(sorted(rows[-1].states))} in accounting" if rows else ", and not in accounting"
+        if rows is None:
+            why = ""
+        return Look(Unknown(f"Slurm does not know it any more: not in the queue{why}"), soon=bool(ended))
 
     def verdict(self, detail: port.JobDetail, row: port.JobDetail | None) -> Look:
         """The outcome; ``row`` is accounting's word where it was needed."""

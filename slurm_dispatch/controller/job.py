@@ -31,6 +31,8 @@ if TYPE_CHECKING:
 
 ROUNDS_MAX = 64
 """Steps of one job in one pass: a whole replacement takes about ten, and the next pass goes on."""
+REFUSE_MAX = 100
+"""Submissions of one job that PrologSlurmctld is told to refuse, the newest: each is a file of the site's."""
 SOON_S = (0.2, 0.5, 1.0, 2.0, 5.0)
 """When to ask again about an object that is ending, by how often it was asked."""
 
@@ -87,6 +89,7 @@ class Job:
     """One job in one pass.
 
     :param details: shared by the jobs of one owner, so that accounting is asked once for all.
+    :ivar waits: why nothing more could be done, for a person, or empty.
     """
 
     def __init__(self, record: Record, view: View, details: Details, means: Means) -> None:
@@ -96,6 +99,7 @@ class Job:
         self._means = means
         self._cancelled: set[int] = set()
         self.report = Report(os.path.basename(record.folder))
+        self.waits = ""
 
     def want(self) -> State:
         """Read the record and tell :class:`Details` what will be asked.
@@ -142,6 +146,7 @@ class Job:
             lookups = settle.lookups(state, state.current, self._view, self._details)
         return Observation(
             host=self._view.host,
+            clock=max(self._view.at, time.time()),
             incoming=settle.incoming(state, notes, seen, self._view.cluster),
             object=seen.object,
             lookups=lookups,
@@ -173,7 +178,7 @@ class Job:
                 self.report.soon = self.report.soon or not action.stray
                 self._line(f"cancelled Slurm job {action.object.slurm_job_id}: {action.why}")
             elif isinstance(action, Nothing):
-                self.report.due = action.until
+                self.report.due, self.waits = action.until, action.why
         return seq > state.seq
 
     def _submit(self, state: State, seq: int, action: Submit) -> bool:
@@ -231,7 +236,7 @@ class Job:
             if submission.settled is Settled.BURNT
         ]
         long_closed = state.closed is not None and self._view.at - state.closed.at > settle.KEEP_START_S
-        self.report.refuse = [] if long_closed else [word for word in burnt if word not in there]
+        self.report.refuse = [] if long_closed else [word for word in burnt[-REFUSE_MAX:] if word not in there]
 
     def _say(self, kind: str, body: Mapping[str, Any]) -> None:
         if kind == "end":

@@ -7,12 +7,13 @@ another's job.
 from __future__ import annotations
 
 import json
+import math
 import os
 import time
 from dataclasses import asdict, fields
 from typing import TYPE_CHECKING, Any
 
-from slurm_dispatch.controller.job import Job, Means, Report
+from slurm_dispatch.controller.job import REFUSE_MAX, Job, Means, Report
 from slurm_dispatch.controller.settle import KEEP_START_S
 from slurm_dispatch.controller.view import Details, View
 from slurm_dispatch.durable import read_regular
@@ -23,9 +24,10 @@ from slurm_dispatch.records.forms import JSON_SIZE_MAX
 from slurm_dispatch.state.jobs import Record
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Collection, Sequence
 
 LINES_MAX = 64
+"""Lines of the log from one job in one pass."""
 LINE_MAX = 500
 
 
@@ -107,8 +109,10 @@ def is_closed(record: Record) -> bool:
         return False
 
 
-def unpack(data: bytes, keys: Sequence[str]) -> list[Report]:
+def unpack(data: bytes, keys: Sequence[str], notes: Collection[str]) -> list[Report]:
     """The reports of a child that worked on ``keys``.
+
+    :param notes: the names that the child was given: it can have none but these removed.
 
     :raises BadDataError: not a list of reports about these keys.
     """
@@ -121,8 +125,9 @@ def unpack(data: bytes, keys: Sequence[str]) -> list[Report]:
     for report in reports:
         if report.key not in known:
             raise BadDataError("the owner's child answered about another's job")
-        report.done_notes = [name for name in report.done_notes if _is_note_of(name, report.key)]
-        report.refuse = [text for text in report.refuse if (word := parse_word(text)) and word.job == report.key]
+        report.done_notes = [name for name in report.done_notes if name in notes and _is_note_of(name, report.key)]
+        refuse = [text for text in report.refuse if (word := parse_word(text)) and word.job == report.key]
+        report.refuse = refuse[-REFUSE_MAX:]
     return reports
 
 
@@ -134,7 +139,7 @@ def _report(item: dict[str, Any]) -> Report:
     for name in ("lines", "done_notes", "refuse"):
         if not all(isinstance(text, str) for text in getattr(report, name)):
             raise TypeError(f"{name} is of the wrong type")
-    report.due = None if report.due is None else float(report.due)
+    report.due = None if report.due is None or not math.isfinite(report.due) else float(report.due)
     report.lines = [one_line(line)[:LINE_MAX] for line in report.lines[:LINES_MAX]]
     report.trouble = one_line(report.trouble)[:LINE_MAX]
     return report

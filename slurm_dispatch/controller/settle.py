@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from slurm_dispatch.controller.ends import ALIVE, Look, in_time
+from slurm_dispatch.controller.ends import ALIVE, Look
 from slurm_dispatch.model.epoch import Epoch
 from slurm_dispatch.model.identity import Word, attempt_of
 from slurm_dispatch.records.observation import Absent, Found, Lookups, Off, Seen, Unknown
@@ -102,7 +102,7 @@ def lookups(state: State, submission: Submission, view: View, details: Details) 
             [
                 job.slurm_job_id
                 for job in view.of_key(word.job)
-                if job.word == word and job.uid == uid and in_time(job.submit_time, submission)
+                if job.word == word and job.uid == uid
             ],
             cluster,
         ),

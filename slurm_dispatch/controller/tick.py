@@ -41,6 +41,12 @@ ORPHAN_AFTER_S = 30 * 86400.0
 """A note goes after this if its job has no record: its owner has removed it, or it never was one."""
 SAID_MAX = 10_000
 """Troubles that are remembered as said."""
+OWNER_ANSWER_MAX = 16 << 20
+"""Bytes that one owner's child may answer: the reports of 20,000 jobs with all their notes."""
+OWNER_LINES_MAX = 200
+"""Lines of the log from one owner's jobs in one pass."""
+DUE_LEAST_S = 1.0
+"""A job that asks to be looked at again is, no sooner than this: each such look asks for the queue."""
 SITE_TIMEOUT_S = 20.0
 """Deadline of the children that read and write the site's own folder."""
 
@@ -100,11 +106,11 @@ class Controller:
         self._means = means
         self._port: SlurmPort = means.port
         self._log = log
-        self._children = Children() if children is None else children
+        self._children = Children(answer_max=OWNER_ANSWER_MAX) if children is None else children
         self._memory = Memory()
         self._site: Children = Children(2)
         self._under_way: dict[str, _Work] = {}
-        self._to_write: tuple[list[str], list[str]] = ([], [])
+        self._to_write: tuple[dict[str, None], dict[str, None]] = ({}, {})  # in order, each once
 
     def tick(self, *, full: bool, patience_s: float | None = None) -> float | None:
         """One pass.
@@ -130,6 +136,13 @@ class Controller:
             self._memory.notes &= {note.name for note in folder.notes}
         self._write_folder(ended=full)
         return self._again()
+
+    def put_off(self, uids: Iterable[int]) -> None:
+        """Leave the jobs of these owners alone for a while, and say so."""
+        first, _ = PUT_OFF_S
+        for uid in uids:
+            self._trouble(f"uid {uid}", f"the jobs of uid {uid}: children of earlier ticks hang there")
+            self._memory.put_off[uid] = (time.monotonic() + first, first)
 
     def as_slurm_user(self, work: Callable[[], bytes], deadline_s: float) -> bytes:
         """Do ``work`` as SlurmUser, or as the caller in user mode. Blocks; see :func:`in_child`."""
@@ -159,7 +172,8 @@ class Controller:
         def read() -> bytes:
             folder = StateFolder(state, slurm_uid=os.geteuid())
             if full:
-                notes, jobs = folder.notes().read(), tuple(folder.jobs())
+                jobs = tuple(folder.jobs())
+                notes = folder.notes().read(first=frozenset(job.key for job in jobs))
             else:  # few jobs of many: neither a stat nor a read of the others
                 kinds = URGENT + TIMELY
                 names = [
@@ -168,7 +182,7 @@ class Controller:
                 keys = also | {key_in(name) for name in names}
                 notes = folder.notes().read(lambda name: key_in(name) in keys)
                 jobs = tuple(job for key in sorted(keys) if (job := job_folder(folder, key)) is not None)
-            return pack_folder(Folder(jobs, notes.notes, notes.bad, notes.more))
+            return pack_folder(Folder(jobs, notes.notes, notes.bad, notes.unread))
 
         answer = self._in_site("read", lambda: self.as_slurm_user(read, SITE_TIMEOUT_S))
         if answer is None:
@@ -181,10 +195,10 @@ class Controller:
         for name, why in folder.bad:
             self._trouble(name, f"note {name}: {why}")
         if full:
-            self._to_write[0].extend(orphans(folder, now))
+            self._to_write[0].update(dict.fromkeys(orphans(folder, now)))
         if self._settings.user_mode:
             mine = tuple(job for job in folder.jobs if job.uid == os.geteuid())
-            return Folder(mine, folder.notes, folder.bad, folder.more)
+            return Folder(mine, folder.notes, folder.bad, folder.unread)
         return folder
 
     def _write_folder(self, *, ended: bool) -> None:
@@ -206,7 +220,7 @@ class Controller:
         if (remove or refuse) and self._in_site(
             "write", lambda: self.as_slurm_user(write, SITE_TIMEOUT_S)
         ) is not None:
-            self._to_write = ([], [])
+            self._to_write = ({}, {})
         if ended:
             own = (os.geteuid(), os.getegid(), os.getgroups())
             self._in_site("last", lambda: in_child(*own, last, SITE_TIMEOUT_S, site_files=True))
@@ -241,8 +255,8 @@ class Controller:
             if accounting is None:
                 accounting = "slurmdbd" in memory.config.get("AccountingStorageType", "")
             cluster = cluster or memory.config.get("ClusterName", "")
-        bad = frozenset(key_in(name) for name, _ in folder.bad)
-        return View(at, settings.host, cluster, queue, accounting, by_key, not folder.more, memory.config, bad)
+        bad = frozenset(key_in(name) for name, _ in folder.bad) | folder.unread
+        return View(at, settings.host, cluster, queue, accounting, by_key, True, memory.config, bad)
 
     # The owners.
 
@@ -314,20 +328,24 @@ class Controller:
             return
         memory.put_off.pop(uid, None)
         try:
-            reports = owner.unpack(ended.answer, work.keys)
+            reports = owner.unpack(ended.answer, work.keys, work.notes)
         except DispatchError as error:
             self._trouble(ended.name, f"the jobs of {ended.name}: {error.line()}")
             return
         memory.notes |= work.notes
+        lines = [line for report in reports for line in _lines(report)]
+        for about, line, trouble in lines[:OWNER_LINES_MAX]:
+            if trouble:
+                self._trouble(about, line)
+            else:
+                self._log(line)
+        if len(lines) > OWNER_LINES_MAX:
+            self._log(f"the jobs of {ended.name}: {len(lines) - OWNER_LINES_MAX} more lines are left out")
         for report in reports:
             self._report(report)
 
     def _report(self, report: Report) -> None:
         memory = self._memory
-        for line in report.lines:
-            self._log(f"job {report.key}: {line}")
-        if report.trouble:
-            self._trouble(report.key, f"job {report.key}: {report.trouble}")
         (memory.closed.add if report.closed else memory.closed.discard)(report.key)
         if report.soon:
             memory.asked[report.key] = memory.asked.get(report.key, -1) + 1
@@ -336,10 +354,10 @@ class Controller:
         if report.due is None:
             memory.due.pop(report.key, None)
         else:
-            memory.due[report.key] = report.due
+            memory.due[report.key] = max(report.due, time.time() + DUE_LEAST_S)
         remove, refuse = self._to_write
-        remove.extend(report.done_notes)
-        refuse.extend(report.refuse)
+        remove.update(dict.fromkeys(report.done_notes))
+        refuse.update(dict.fromkeys(report.refuse))
 
     def _unclear(self) -> set[str]:
         """The jobs that are asked about between the full ticks."""
@@ -359,6 +377,14 @@ class Controller:
                 self._memory.said.clear()
             self._memory.said[(about, line)] = now
             self._log(line)
+
+
+def _lines(report: Report) -> list[tuple[str, str, bool]]:
+    """What a report has for the log: about what, the line, and whether it is a trouble, said once."""
+    lines = [(report.key, f"job {report.key}: {line}", False) for line in report.lines]
+    if report.trouble:
+        lines.append((report.key, f"job {report.key}: {report.trouble}", True))
+    return lines
 
 
 def orphans(folder: Folder, now: float) -> list[str]:

@@ -15,7 +15,7 @@ from slurm_dispatch.errors import BadDataError
 from slurm_dispatch.model.identity import Word, parse_word
 from slurm_dispatch.slurm.port import Absent, JobDetail, Present, Queue, QueueJob, SlurmPort, Unknown
 from slurm_dispatch.state.folder import JobFolder
-from slurm_dispatch.state.notes import Note
+from slurm_dispatch.state.notes import Note, key_in
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
@@ -25,13 +25,13 @@ if TYPE_CHECKING:
 class Folder:
     """The state folder as it was read: whose job is which, and the notes.
 
-    :param more: there are more notes than were read, so that silence says nothing.
+    :param unread: keys of jobs that have more notes than were read, so that their silence says nothing.
     """
 
     jobs: tuple[JobFolder, ...]
     notes: tuple[Note, ...]
     bad: tuple[tuple[str, str], ...]
-    more: bool
+    unread: frozenset[str] = frozenset()
 
 
 def pack_folder(folder: Folder) -> bytes:
@@ -44,7 +44,7 @@ def pack_folder(folder: Folder) -> bytes:
                 for note in folder.notes
             ],
             "bad": folder.bad,
-            "more": folder.more,
+            "unread": sorted(folder.unread),
         }
     ).encode("ascii")
 
@@ -60,7 +60,7 @@ def unpack_folder(data: bytes) -> Folder:
             tuple(JobFolder(str(key), int(uid)) for key, uid in content["jobs"]),
             tuple(_note(parts) for parts in content["notes"]),
             tuple((str(name), str(why)) for name, why in content["bad"]),
-            bool(content["more"]),
+            frozenset(str(key) for key in content["unread"]),
         )
     except (ValueError, KeyError, TypeError, RecursionError) as error:
         raise BadDataError(f"the child that read the state folder answered nonsense: {error}") from error
@@ -83,7 +83,7 @@ class View:
     :param accounting: false where the site has none, ``None`` where that is not known.
     :param notes: by key; ``None`` where the caller may not read them.
     :param complete: no note was left unread, but those of ``bad``.
-    :param bad: keys of jobs that have a note that could not be read.
+    :param bad: keys of jobs that have a note that could not be read, or was not.
     :param config: Slurm's configuration, or ``None`` where it was not told.
     """
 
@@ -121,12 +121,6 @@ class View:
     def notes_of(self, key: str) -> Sequence[Note]:
         """The notes of this job; empty where they cannot be read."""
         return () if self.notes is None else self.notes.get(key, ())
-
-
-def key_in(name: str) -> str:
-    """The key in the name of a note, also of one that does not parse; empty if there is none."""
-    parts = name.split(".")
-    return parts[1] if len(parts) > 1 else ""
 
 
 def notes_by_key(notes: Iterable[Note]) -> dict[str, list[Note]]:

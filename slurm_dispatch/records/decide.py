@@ -48,7 +48,7 @@ def decide(state: State, observation: Observation, policy: Policy, now: float) -
     number of times, and deciding again leads to the same end. A :class:`Cancel` that was performed already
     in the same tick may be passed over.
 
-    :param now: Unix seconds by the clock of ``observation.host``.
+    :param now: Unix seconds by the clock of ``observation.host``, before anything of it was asked.
     :raises BadDataError: the record's rules do not parse.
     """
     incoming = _incoming(state, observation)
@@ -103,18 +103,19 @@ def _submitting(state: State, observation: Observation, _policy: Policy, now: fl
     """An intent without an answer: only its writer acts before everybody else has watched long enough."""
     intent = _last(state)
     first_seen = intent.watched.get(observation.host)
-    if first_seen is None or now < first_seen:
+    clock = now if observation.clock is None else observation.clock
+    if first_seen is None or clock < first_seen:
         if isinstance(observation.seen, Unknown):
             # What was sent to a slurmctld that hangs arrives once it answers again: until then no time counts.
             why = observation.seen.why
             return [Nothing(f"submission {intent.number} has no answer, and Slurm gives none ({why})")]
-        body = {"submission": intent.number, "host": observation.host, "first_seen": now}
+        body = {"submission": intent.number, "host": observation.host, "first_seen": clock}
         return [AppendFact("watched", body)]
     if now < first_seen + intent.wait_s:
         return [Nothing(f"submission {intent.number} has no answer yet", first_seen + intent.wait_s)]
     if observation.lookups is None or observation.lookups.submission != intent.number:
         return [LookUp(intent.number)]
-    found = settle(observation.lookups)
+    found = settle(observation.lookups, asked=state.request is not None)
     if isinstance(found, Wait):
         return [Nothing(f"submission {intent.number} cannot be settled: {found.why}")]
     if isinstance(found, Adopt):
@@ -168,6 +169,8 @@ def _ended(state: State, _observation: Observation, policy: Policy, now: float) 
     current = _last(state)
     if current.decision is None and current.settled is Settled.REJECTED:
         return [_close("rejected", current.message)]
+    if current.settled is Settled.BURNT and state.request is not None:
+        return [_close("cancelled", state.request.reason)]
     if current.decision is None and current.settled is Settled.BURNT:
         # The wrapper never said that it had submitted; who typed the command will have tried again.
         return [_close("never_submitted", current.message)]

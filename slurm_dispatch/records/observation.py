@@ -117,6 +117,8 @@ class Observation:
     :param object: the current object.
     :param lookups: about an unsettled intent; ``None``: not looked up.
     :param seen: all objects in the queue that carry the job's key, or ``Unknown``.
+    :param clock: Unix seconds of ``host`` no earlier than when the record was read, from which an intent is
+        watched: the moment before Slurm was asked can be older than the intent. ``None``: that moment.
     """
 
     host: str
@@ -124,6 +126,7 @@ class Observation:
     object: ObjectAlive | ObjectEnded | Unknown = Unknown()
     lookups: Lookups | None = None
     seen: tuple[Seen, ...] | Unknown = Unknown()
+    clock: float | None = None
 
 
 __all__ = [

@@ -34,13 +34,19 @@ class Wait:
     why: str
 
 
-def settle(lookups: Lookups) -> Adopt | Burn | Wait:
-    """What the sources, asked after the waiting time was over, make of an intent."""
+def settle(lookups: Lookups, *, asked: bool = False) -> Adopt | Burn | Wait:
+    """What the sources, asked after the waiting time was over, make of an intent.
+
+    :param asked: a person asked for the end of the job, so that nothing is submitted after it. Then accounting
+        that does not answer holds nothing up: some sites' never answers by the comment.
+    """
     sources = (("note", lookups.notes), ("queue", lookups.queue), ("accounting", lookups.accounting))
     for how, answer in sources:
         if isinstance(answer, Found):
             return Adopt(answer.cluster, answer.slurm_job_id, how)
         if isinstance(answer, Unknown):
+            if asked and how == "accounting":
+                return Burn(f"no note, nothing in the queue, and a person asked for the end; not told: {answer.why}")
             return Wait(f"the {'notes do' if how == 'note' else how + ' does'} not answer ({answer.why})")
     if isinstance(lookups.accounting, Off):
         return Burn("no note and nothing in the queue; weaker, because this site has no accounting to ask")

@@ -54,10 +54,15 @@ _CLUSTER = re.compile(r"[A-Za-z0-9_.-]{1,256}\Z")
 def commands_environment(bin_folder: str = "", *, inherited: Mapping[str, str] | None = None) -> dict[str, str]:
     """What Slurm's commands run with: a few inherited variables, ``LC_ALL=C``, times in Unix seconds.
 
+    Never a token of root's (P10): the same environment goes to commands that run as a job's owner.
+
     :param bin_folder: where the site's Slurm is, put before ``PATH``; empty: ``PATH`` is enough.
     """
     source = os.environ if inherited is None else inherited
     found = {name: source[name] for name in _KEPT if name in source}
+    if os.geteuid() == 0:
+        # A token is whoever has it. Root's must not go to the processes that work as an owner; munge tells who asks.
+        found.pop("SLURM_JWT", None)
     path = found.get("PATH") or os.defpath
     found["PATH"] = f"{bin_folder}{os.pathsep}{path}" if bin_folder else path
     return {**found, "LC_ALL": "C", "SLURM_TIME_FORMAT": "%s"}

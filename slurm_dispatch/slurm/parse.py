@@ -46,6 +46,8 @@ def parse_queue(text: str, nonce: str) -> Queue | Unknown:
     Lines that do not begin with the nonce are the rest of the comment before them, or a heading. A line with
     the nonce that does not parse makes the whole answer unknown: something else may be missing, too.
     """
+    if text and not text.endswith("\n"):
+        return Unknown("squeue was cut off in the middle of a line")
     jobs: list[QueueJob] = []
     rows: list[str] = []
     for line in text.split("\n"):
@@ -219,6 +221,8 @@ def parse_accounting(text: str, nonce: str, *, restarts: bool) -> tuple[JobDetai
 
     :param restarts: the column ``Restarts`` stands before the comment (24.11 and newer).
     """
+    if text and not text.endswith("\n"):
+        return Unknown("sacct was cut off in the middle of a line")
     columns = len(ACCOUNT_FIELDS) + restarts + 1
     rows: list[str] = []
     for line in text.split("\n"):

@@ -6,6 +6,7 @@ sbatch itself gets nothing of the user's.*
 
 from __future__ import annotations
 
+import re
 from typing import TYPE_CHECKING
 
 from slurm_dispatch.slurm.directives import sbatch_options, without
@@ -27,6 +28,9 @@ dependencies were met when it started, and the comment is put together anew."""
 _SITE = ("PATH", "SLURM_CONF", "SLURM_CONF_SERVER", "SLURM_JWT")
 # Plugins' options can come as variables; sbatch looks for them in its own environment.
 _PLUGIN = ("SPANK_", "_SLURM_SPANK_OPTION_", "SLURM_SPANK_")
+# What makes a program load or trust something else: never in sbatch's own environment, whoever names it.
+_LOADS = ("LD_", "GCONV_", "GLIBC_", "LOCPATH", "NLSPATH", "MALLOC_", "PATH", "SLURM_CONF", "SLURM_JWT", "SLURM_SACK")
+_PLAIN_VALUE = re.compile(r"[^,'\"\\\s]*\Z")
 
 
 def comment_with(comment: str, word: Word) -> str:
@@ -66,6 +70,8 @@ def resubmission(
     marks = propagated(config or {}, (asked.value or "") if asked is not None else None)
     export = recorded.last("export") or given.last("export")
     own, handed = _split_environment(variables, export.value if export is not None else None, marks)
+    if export is not None and handed is None:
+        added += _by_value(export.value or "", variables)
     repeated = script if spec.wrap else without(script, gone)
     options = (*kept, *added, f"--comment={comment_with(spec.comment, word)}")
     changed = repeated != script
@@ -126,4 +132,21 @@ def _split_environment(
         for name, value in variables.items()
         if (name in named or name.startswith(("SLURM_", "SPANK_"))) and not name.startswith(PREFIX)
     }
-    return {**plugin, **own}, None
+    return {name: value for name, value in {**plugin, **own}.items() if not name.startswith(_LOADS)}, None
+
+
+def _by_value(export: str, variables: Mapping[str, str]) -> list[str]:
+    """``--export`` anew where it names a variable that sbatch itself must not have: with its value instead.
+
+    A value that sbatch's list cannot hold is left out.
+    """
+    words = [word for word in export.split(",") if word]
+    if not any(word.startswith(_LOADS) and "=" not in word for word in words):
+        return []
+    found = []
+    for word in words:
+        if not word.startswith(_LOADS) or "=" in word:
+            found.append(word)
+        elif word in variables and _PLAIN_VALUE.match(variables[word]):
+            found.append(f"{word}={variables[word]}")
+    return [f"--export={','.join(found) or 'NIL'}"]

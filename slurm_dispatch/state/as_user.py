@@ -121,6 +121,12 @@ def _isolate(writing: int, deadline_s: float) -> None:
                 os.close(int(name))
             except OSError:
                 pass  # that of the listing itself
+    try:
+        # What an owner wrote can need much memory to read: then this is what goes, and not slurmctld beside it.
+        with open("/proc/self/oom_score_adj", "w", encoding="ascii") as stream:
+            stream.write("1000")
+    except OSError:
+        pass
     signal.setitimer(signal.ITIMER_REAL, deadline_s + KILL_WAIT_S)
     os.umask(0o077)
     os.chdir("/")

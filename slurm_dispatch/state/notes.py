@@ -20,13 +20,14 @@ from slurm_dispatch.records import forms as f
 from slurm_dispatch.state.trouble import state_trouble
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping
+    from collections.abc import Callable, Collection, Iterable, Mapping
 
 NOTES_MAX = 50_000
 """Notes read at once; the rest wait for the next tick."""
 NOTES_SIZE_MAX = 48 * 1024 * 1024
 """Bytes read at once: with their names they fit into a child's answer."""
 
+_REFUSE = "refuse."
 _NUMBER = r"(?:0|[1-9][0-9]{0,18})"
 _HEAD = rf"(?P<job>[a-z0-9]{{1,32}})\.(?P<generation>{_NUMBER})\.(?P<submission>{_NUMBER})"
 _NAMES = {
@@ -114,14 +115,17 @@ class Note:
 class NotesRead:
     """What was in ``notes/``.
 
-    :param notes: by name.
+    :param notes: in the order in which they were read; those of one job by name.
     :param bad: names that could not be read, each with the reason.
     :param more: more are there than were read.
+    :param unread: the keys in the names of those, ``refuse`` notes aside, of which nothing is read: what these jobs'
+        notes do not say is not known.
     """
 
     notes: tuple[Note, ...]
     bad: tuple[tuple[str, str], ...]
     more: bool
+    unread: frozenset[str] = frozenset()
 
 
 def parse_note(name: str, data: bytes) -> Note:
@@ -160,43 +164,55 @@ class NotesFolder:
     def __init__(self, path: str) -> None:
         self.path = path
 
-    def read(self, wanted: Callable[[str], bool] | None = None) -> NotesRead:
-        """All notes, by name, up to :data:`NOTES_MAX` and :data:`NOTES_SIZE_MAX`.
+    def read(
+        self, wanted: Callable[[str], bool] | None = None, first: Collection[str] = frozenset()
+    ) -> NotesRead:
+        """All notes, up to :data:`NOTES_MAX` and :data:`NOTES_SIZE_MAX`.
+
+        Where there are more, each job has its turn: the first note of each is read, then the second, and so on.
+        So a user who leaves tens of thousands (one for each task of an array) holds up nobody else's.
 
         :param wanted: says of a name whether its note is to be read; the others are as if they were not there.
+        :param first: keys of jobs whose notes come before all others.
         :raises ServiceAwayError: the folder does not answer.
         """
-        return self.unpack(self.read_packed(wanted))
+        return self.unpack(self.read_packed(wanted, first))
 
     def names(self) -> list[str]:
         """The names of all notes, none of them opened."""
         with state_trouble("listing notes", self.path):
             return sorted(name for name in os.listdir(self.path) if not name.startswith(TEMPORARY_PREFIX))
 
-    def read_packed(self, wanted: Callable[[str], bool] | None = None) -> bytes:
+    def read_packed(
+        self, wanted: Callable[[str], bool] | None = None, first: Collection[str] = frozenset()
+    ) -> bytes:
         """What :meth:`read` reads, as bytes for :meth:`unpack`: so that a child can read it as the Slurm user."""
         read: list[tuple[str, str | None, str]] = []
         size = 0
         with state_trouble("reading notes", self.path):
             descriptor = open_folder(self.path, follow=False)
             try:
-                names = sorted(
-                    name
-                    for name in os.listdir(descriptor)
-                    if not name.startswith(TEMPORARY_PREFIX) and (wanted is None or wanted(name))
+                names = _in_turn(
+                    (
+                        name
+                        for name in os.listdir(descriptor)
+                        if not name.startswith(TEMPORARY_PREFIX) and (wanted is None or wanted(name))
+                    ),
+                    first,
                 )
                 for name in names[:NOTES_MAX]:
                     if size > NOTES_SIZE_MAX:
                         break
                     try:
-                        data = b"" if name.startswith("refuse.") else _read(name, descriptor)
+                        data = b"" if name.startswith(_REFUSE) else _read(name, descriptor)
                         read.append((name, data.decode("latin-1"), ""))
                         size += len(data) + len(name)
                     except DispatchError as error:
                         read.append((name, None, str(error)))
             finally:
                 os.close(descriptor)
-        return json.dumps({"read": read, "more": len(read) < len(names)}).encode()
+        unread = sorted({key_in(name) for name in names[len(read) :] if not name.startswith(_REFUSE)})
+        return json.dumps({"read": read, "more": len(read) < len(names), "unread": unread}).encode()
 
     @staticmethod
     def unpack(packed: bytes) -> NotesRead:
@@ -212,7 +228,7 @@ class NotesFolder:
                 notes.append(parse_note(name, data.encode("latin-1")))
             except BadDataError as error:
                 bad.append((name, error.line()))
-        return NotesRead(tuple(notes), tuple(bad), content["more"])
+        return NotesRead(tuple(notes), tuple(bad), content["more"], frozenset(content["unread"]))
 
     def remove(self, names: Iterable[str]) -> None:
         """Remove these notes, which have become facts; one that is gone already is success."""
@@ -231,6 +247,24 @@ class NotesFolder:
         name = f"refuse.{word.job}.{word.generation}.{word.submission}"
         with state_trouble("writing note", self.path):
             return create_whole(self.path, name, b'{"v":1}\n')
+
+
+def key_in(name: str) -> str:
+    """The key in the name of a note, also of one that does not parse; empty if there is none."""
+    parts = name.split(".")
+    return parts[1] if len(parts) > 1 else ""
+
+
+def _in_turn(names: Iterable[str], first: Collection[str]) -> list[str]:
+    """Names in the order in which they are read: every job's first one, every job's second, ...; ``refuse`` last."""
+    by_key: dict[str, list[str]] = {}
+    refuse: list[str] = []
+    for name in sorted(names):
+        (refuse if name.startswith(_REFUSE) else by_key.setdefault(key_in(name), [])).append(name)
+    turns = [
+        (key not in first, turn, name) for key, found in by_key.items() for turn, name in enumerate(found)
+    ]
+    return [name for _, _, name in sorted(turns)] + refuse
 
 
 def _read(name: str, descriptor: int) -> bytes:

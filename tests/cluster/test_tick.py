@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import secrets
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -26,12 +27,13 @@ class Jobs:
     def __init__(self, cluster: Cluster) -> None:
         self.cluster = cluster
         self._count = 0
+        self._run = secrets.token_hex(4)  # a cluster that was kept has the folders of the run before
         self.folder = ""
 
     def submit(self, script: str, *options: str, rules: tuple[str, ...] = ()) -> str:
         """Submit with ``dispatch sbatch``; the job's key."""
         self._count += 1
-        folder = self.folder = f"/scratch/ada/tick-{self._count}"
+        folder = self.folder = f"/scratch/ada/tick-{self._run}-{self._count}"
         path = f"{folder}/job.sh"
         self.cluster.write(path, script, user="ada", mode="755")
         own = [word for rule in rules for word in ("--on", rule)]

@@ -176,14 +176,15 @@ class Rig:
         config = self.port.config()
         assert isinstance(config, dict)
         return View(at, socket.gethostname(), "fake", self.port.queue(),
-                    "slurmdbd" in config["AccountingStorageType"], notes_by_key(read.notes), not read.more, config,
-                    frozenset(key_in(name) for name, _ in read.bad))  # fmt: skip
+                    "slurmdbd" in config["AccountingStorageType"], notes_by_key(read.notes), True, config,
+                    frozenset(key_in(name) for name, _ in read.bad) | read.unread)  # fmt: skip
 
     def tick(self, *, view: View | None = None) -> dict[str, Report]:
         """One pass in this process: notes, queue, every job, and the notes that are facts now go."""
         view = self.view() if view is None else view
         keys = [job.key for job in self.folder.jobs()]
-        reports = owner.unpack(owner.work(self.folder.jobs_folder, self.uid, keys, view, self.means()), keys)
+        answer = owner.work(self.folder.jobs_folder, self.uid, keys, view, self.means())
+        reports = owner.unpack(answer, keys, self.notes())
         self.folder.notes().remove([name for report in reports for name in report.done_notes])
         self.reports = {report.key: report for report in reports}
         return self.reports

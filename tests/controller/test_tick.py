@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import pwd
 import shutil
@@ -184,6 +185,33 @@ def test_slurm_away_is_one_line_and_changes_nothing(site: Site) -> None:
     assert site.rig.kinds(key)[-1] == "submitted"
 
 
+def test_one_owner_neither_floods_the_log_nor_keeps_the_loop_awake(
+    site: Site, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    keys = [site.rig.job() for _ in range(4)]
+    site.hand_over()
+    reports = [
+        {"key": key, "seq": 3, "closed": False, "soon": False, "due": 1.0, "lines": ["x"] * 1000, "trouble": "y",
+         "done_notes": [], "refuse": []} for key in keys
+    ]  # fmt: skip
+    monkeypatch.setattr(owner, "work", lambda *_: json.dumps(reports).encode())
+    controller = site.controller()
+    again = controller.tick(full=True)
+    assert again is not None
+    assert again > 0.5
+    assert len(site.log) == tick.OWNER_LINES_MAX + 1
+    assert site.log[-1].endswith("60 more lines are left out")
+
+
+def test_an_owner_whose_children_hang_in_the_kernel_is_put_off(site: Site) -> None:
+    key = site.preempted()
+    controller = site.controller()
+    controller.put_off([site.rig.uid])
+    controller.tick(full=True)
+    assert site.rig.kinds(key, 3) == []
+    assert "hang there" in site.log[0]
+
+
 def test_a_note_that_does_not_parse_is_reported_and_stays(site: Site) -> None:
     key = site.preempted()
     path = os.path.join(site.rig.path, "notes", "end.zzz.0.1.5.0.1")
@@ -202,7 +230,7 @@ def test_old_notes_of_jobs_that_are_not_there_go(site: Site) -> None:
     shutil.rmtree(site.rig.record(key).folder)
     site.controller().tick(full=True)
     assert len(site.rig.notes()) == 2
-    folder = tick.Folder((), site.rig.folder.notes().read().notes, (), more=False)
+    folder = tick.Folder((), site.rig.folder.notes().read().notes, ())
     assert tick.orphans(folder, time.time() + tick.ORPHAN_AFTER_S - 60) == []
     assert sorted(tick.orphans(folder, time.time() + tick.ORPHAN_AFTER_S + 60)) == site.rig.notes()
 

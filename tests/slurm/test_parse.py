@@ -78,7 +78,7 @@ def test_ids_of_arrays_and_heterogeneous_jobs(array: str) -> None:
     """C028, C030: the raw id is the id; what stands beside it is kept as text."""
     fields = row("c").split(NONCE)
     fields[6] = array
-    found = parse_queue(NONCE.join(fields), NONCE)
+    found = parse_queue(NONCE.join(fields) + "\n", NONCE)
     assert isinstance(found, Queue)
     assert (found.jobs[0].slurm_job_id, found.jobs[0].array) == (7, array)
 
@@ -199,3 +199,12 @@ def test_every_call_has_a_nonce_of_its_own(monkeypatch: pytest.MonkeyPatch) -> N
     nonces = [word[: word.index(">") + 1] for word in asked]
     assert len(set(nonces)) == len(nonces) == 4
     assert all(len(nonce) >= 16 for nonce in nonces)
+
+
+def test_an_answer_that_was_cut_off_says_nothing() -> None:
+    """P5: a pipe that broke in the middle of a line is no complete answer, whatever the exit status."""
+    text = row("mine") + "\n"
+    assert isinstance(parse_queue(text, NONCE), Queue)
+    for end in range(1, len(text)):
+        assert isinstance(parse_queue(text[:end], NONCE), Unknown), end
+    assert isinstance(parse_accounting("1" + NONCE, NONCE, restarts=True), Unknown)

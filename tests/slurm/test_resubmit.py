@@ -146,3 +146,27 @@ def test_what_is_left_reads_the_same(values: list[str]) -> None:
     assert words == ("--hold", *(f"--comment={value}" for value in values))
     left = lines_of(without(script, {"hold"}), b"#SBATCH")[0].words
     assert left == tuple(word for word in words if word != "--hold")
+
+
+def test_a_variable_that_makes_a_program_load_something_goes_by_its_value() -> None:
+    """P10: sbatch runs on the tick's host, and nothing of a user's is loaded there, whatever --export names."""
+    variables = {
+        "LD_PRELOAD": "/home/eve/evil.so", "LD_LIBRARY_PATH": "/odd,path", "PATH": "/home/eve/bin:/bin", "A": "1",
+        "SLURM_CONF": "/home/eve/slurm.conf", "SLURM_JWT": "x",
+    }  # fmt: skip
+    text = "".join(f"{name}={value}\0" for name, value in variables.items()).encode()
+    spec = replace(SPEC, argv=("--export=A,LD_PRELOAD,LD_LIBRARY_PATH,PATH,B=2",))
+    call = resubmission(
+        spec, spec.word(7), script_path="/s", script=b"#!/bin/sh\n", environment=text,
+        site_environment={"PATH": "/slurm/bin"}, deadline_s=150,
+    )  # fmt: skip
+    assert call.environment == {"PATH": "/slurm/bin", "A": "1"}
+    exports = [word for word in call.argv if word.startswith("--export=")]
+    assert exports[-1] == "--export=A,LD_PRELOAD=/home/eve/evil.so,PATH=/home/eve/bin:/bin,B=2"
+    none = replace(SPEC, argv=("--export=NONE",))
+    call = resubmission(
+        none, none.word(7), script_path="/s", script=b"#!/bin/sh\n", environment=text,
+        site_environment={"PATH": "/slurm/bin"}, deadline_s=150,
+    )  # fmt: skip
+    assert call.environment == {"PATH": "/slurm/bin"}
+    assert [word for word in call.argv if word.startswith("--export=")] == ["--export=NONE"]

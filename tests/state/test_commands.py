@@ -26,11 +26,32 @@ from tests.records.life import KEY, Life, make_spec
 ME = os.getuid()
 
 
+SQUEUE = """#!/bin/sh
+test -e {queue} || {{ echo 'slurm_load_jobs error: Unable to contact slurm controller' >&2; exit 1; }}
+for word; do case $word in --format=*) format=${{word#--format=}} ;; esac; done
+while read -r id state; do
+    echo "$format" |
+        sed "s,%A,$id,;s,%U,{uid},;s,%T,$state,;s,%V,1,;s,%S,N/A,;s,%i,$id,;s,%r,None,;s,%N,c1,;s,%k,,"
+done <{queue}
+"""
+"""A squeue that lists what is in a file, and is away where there is none."""
+
+
+def queue(place: Path, *jobs: str) -> None:
+    """What Slurm lists: id and state each."""
+    (place / "queue").write_text("".join(f"{job}\n" for job in jobs))
+
+
 @pytest.fixture
 def folder(open_tmp: Path, monkeypatch: pytest.MonkeyPatch) -> StateFolder:
     make_state(str(open_tmp / "state"), slurm_uid=ME, slurm_gid=os.getgid())
     config = open_tmp / "dispatch.toml"
-    config.write_text(f'state = "{open_tmp}/state"\n')
+    bin_folder = open_tmp / "bin"
+    bin_folder.mkdir(mode=0o755)
+    (bin_folder / "squeue").write_text(SQUEUE.format(queue=open_tmp / "queue", uid=ME))
+    (bin_folder / "squeue").chmod(0o755)
+    config.write_text(f'state = "{open_tmp}/state"\nslurm_bin = "{bin_folder}"\n')
+    queue(open_tmp, "101 RUNNING", "102 RUNNING")
     config.chmod(0o644)
     monkeypatch.setenv("DISPATCH_CONFIG", str(config))
     return StateFolder(str(open_tmp / "state"))
@@ -68,6 +89,39 @@ def test_status_lists_open_jobs_with_what_a_person_asks_first(
         assert word in row
     assert tick.startswith("last tick: ")
     assert "nothing is replaced" not in tick
+
+
+def test_what_slurm_says_now_is_said_too(
+    folder: StateFolder, capsys: pytest.CaptureFixture[str], open_tmp: Path
+) -> None:
+    """An object that a crash of slurmctld lost: nobody is left to wonder why a job runs for ever."""
+    store(folder, new_life().run(1))
+    folder.tick_done()
+    assert "in Slurm    RUNNING on c1\n" in run(capsys, "show", KEY)[1]
+    queue(open_tmp, "7 RUNNING")
+    for words in (("status",), ("show", KEY)):
+        out = run(capsys, *words)[1]
+        assert "not listed; a tick takes its end from accounting" in out
+        assert f"dispatch cancel {KEY} closes the job" in out
+    assert json.loads(run(capsys, "status", "--json")[1])["jobs"][0]["in_slurm"].startswith("not listed")
+    (open_tmp / "queue").unlink()
+    code, out, err = run(capsys, "status")
+    assert (code, err) == (0, "")
+    assert "Slurm does not answer, the record is all that is shown: squeue: " in out
+    assert "not listed" not in out
+    assert "not told: squeue: " in run(capsys, "show", KEY)[1]
+
+
+def test_a_submission_without_an_answer_says_what_it_waits_for(
+    folder: StateFolder, capsys: pytest.CaptureFixture[str]
+) -> None:
+    life = new_life().intent(1)
+    store(folder, life)
+    assert "no tick has looked yet" in run(capsys, "status")[1]
+    folder.record(KEY).append(life.facts[-1].seq + 1, "watched", "tick@ctl", {
+        "submission": 1, "host": "ctl", "first_seen": time.time()})  # fmt: skip
+    for words in (("status",), ("show", KEY)):
+        assert "a tick looks for its job in Slurm" in run(capsys, *words)[1]
 
 
 def test_status_says_that_no_tick_came(folder: StateFolder, capsys: pytest.CaptureFixture[str]) -> None:
@@ -169,22 +223,25 @@ def test_show_reads_well(folder: StateFolder, capsys: pytest.CaptureFixture[str]
     assert (rows[1][:3], rows[1][-1]) == (["2", "102", "-"], "-")
 
 
+NOT_LISTED = (
+    f"not listed; a tick takes its end from accounting, and where that has none dispatch cancel {KEY} closes the job"
+)
 HELD = "held by Slurm; when the cause is gone, `scontrol release 101` lets it start"
 
 
 @pytest.mark.parametrize(
     ("queued", "text"),
     [
-        ({"reason": "launch failed requeued held"}, f"PENDING, launch failed requeued held: {HELD}"),
+        ({"reason": "launch failed requeued held"}, f"PENDING (launch failed requeued held): {HELD}"),
         ({"state": "REQUEUE_HOLD", "reason": "None"}, f"REQUEUE_HOLD: {HELD}"),
-        ({"reason": "JobHeldUser"}, f"PENDING, JobHeldUser: {HELD}"),
-        ({"reason": "JobHeldAdmin"}, "PENDING, JobHeldAdmin: held by an operator, who alone can release it"),
-        ({"reason": "Resources"}, "PENDING, Resources"),
+        ({"reason": "JobHeldUser"}, f"PENDING (JobHeldUser): {HELD}"),
+        ({"reason": "JobHeldAdmin"}, "PENDING (JobHeldAdmin): held by an operator, who alone can release it"),
+        ({"reason": "Resources"}, "PENDING (Resources)"),
         ({"state": "RUNNING", "reason": "None"}, "RUNNING"),
-        ({"uid": ME + 1}, "not in the queue of this host's cluster"),
-        ({"slurm_job_id": 102}, "not in the queue of this host's cluster"),
-        ({"word": Word("other", 0, 1)}, "not in the queue of this host's cluster"),
-        ({"word": None}, "PENDING, Priority"),
+        ({"uid": ME + 1}, NOT_LISTED),
+        ({"slurm_job_id": 102}, NOT_LISTED),
+        ({"word": Word("other", 0, 1)}, NOT_LISTED),
+        ({"word": None}, "PENDING (Priority)"),
     ],
 )
 def test_show_says_what_slurm_does_with_the_object(
@@ -200,7 +257,7 @@ def test_show_says_what_slurm_does_with_the_object(
     job = QueueJob(101, ME, "PENDING", "Priority", 1, None, "", life.spec.word(1))
     monkeypatch.setattr(SlurmCommands, "queue", lambda _: Queue((replace(job, **queued),)))
     assert f"in Slurm    {text}\n" in run(capsys, "show", KEY)[1]
-    assert json.loads(run(capsys, "show", KEY, "--json")[1])["slurm"] == text
+    assert json.loads(run(capsys, "show", KEY, "--json")[1])["in_slurm"] == text
 
 
 def test_show_without_an_answer_of_slurm(
@@ -211,7 +268,7 @@ def test_show_without_an_answer_of_slurm(
     store(folder, new_life().intent(1).submitted(1))
     code, out, _ = run(capsys, "show", KEY)
     assert code == 0
-    assert "in Slurm    no answer: squeue" in out
+    assert "in Slurm    not told: squeue" in out
 
 
 def test_show_asks_slurm_only_for_a_job_that_is_there(
@@ -220,7 +277,7 @@ def test_show_asks_slurm_only_for_a_job_that_is_there(
     store(folder, new_life().run(1).end(1, "failed").add("closed", why="failed", reason="the rule says so"))
     monkeypatch.setattr(SlurmCommands, "queue", lambda _: pytest.fail("asked"))
     assert "in Slurm" not in run(capsys, "show", KEY)[1]
-    assert json.loads(run(capsys, "show", KEY, "--json")[1])["slurm"] is None
+    assert json.loads(run(capsys, "show", KEY, "--json")[1])["in_slurm"] is None
 
 
 def test_show_facts_one_a_line(folder: StateFolder, capsys: pytest.CaptureFixture[str]) -> None:

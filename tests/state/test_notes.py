@@ -196,3 +196,19 @@ def test_the_table_of_formats_has_the_same_notes_and_fields() -> None:
     for kind, fields in FIELDS.items():
         assert set(re.findall(r"`(\w+)`", rows[kind])) - {"true", "false"} >= set(fields), kind
     assert list(KINDS["node"]) == list(FIELDS["node"])
+
+
+def test_one_jobs_notes_hold_up_no_other_jobs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """An array leaves a note for each task; those of refusal are the tick's own, and no reason to wait."""
+    monkeypatch.setattr(notes, "NOTES_MAX", 6)
+    body = NOTES["start"][1]
+    for key, count in (("aaa", 50), ("mine", 2), ("zzz", 1)):
+        for number in range(1, count + 1):
+            content = {**COMMON, **body, "job": key, "slurm_job_id": number}
+            (tmp_path / f"start.{key}.0.3.{number}.1").write_text(json.dumps(content))
+    for number in range(1, 20):
+        (tmp_path / f"refuse.mine.0.{number}").write_text("{}")
+    read = NotesFolder(str(tmp_path)).read(first={"mine"})
+    found = [note.word.job for note in read.notes]
+    assert (found[:2], found.count("zzz"), len(found)) == (["mine", "mine"], 1, 6)
+    assert (read.more, read.unread) == (True, frozenset({"aaa"}))
