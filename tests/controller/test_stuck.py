@@ -43,7 +43,8 @@ def test_a_process_that_runs_is_not_stuck() -> None:
     # Its command line is its own: another worker of these tests has ours, and may well be waiting for a disk.
     code = "import sys; from slurm_dispatch.controller.stuck import stuck; sys.exit(stuck())"
     argv = [sys.executable, "-c", code, secrets.token_hex(8)]
-    assert subprocess.run(argv, cwd=os.path.dirname(os.path.dirname(os.path.dirname(__file__))), timeout=60).returncode == 0
+    top = os.path.dirname(os.path.dirname(os.path.dirname(__file__)))
+    assert subprocess.run(argv, cwd=top, timeout=60).returncode == 0
 
 
 def test_a_tick_that_finds_too_many_does_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
