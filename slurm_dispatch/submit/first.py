@@ -19,6 +19,7 @@ from slurm_dispatch.submit.lookup import Found, look_now
 from slurm_dispatch.submit.plan_text import rows_of, short_plan
 from slurm_dispatch.submit.root import prepare_root
 from slurm_dispatch.submit.run import (
+    LATE_STATUS,
     Intent,
     Overtaken,
     Superseded,
@@ -146,7 +147,7 @@ class _First:
             body = {"why": "rejected", "reason": reason}
             # Otherwise a tick has closed it, which it does for the same reason.
             append_while(self.record, "closed", self.by, body, lambda state: state.phase is Phase.ENDED)
-            if answer.status == 127:
+            if answer.status in {127, LATE_STATUS}:  # sbatch was not run, so that it could not say it itself
                 self.say(answer.message)
             return answer.status
         if isinstance(answer, Superseded):

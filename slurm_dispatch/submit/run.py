@@ -29,6 +29,9 @@ MESSAGE_MAX = 2000
 MESSAGE_TIMEOUT_S = 100.0
 """Slurm's MessageTimeout where it cannot be asked: ten times its default, the most that sites are told to use."""
 
+LATE_STATUS = 69
+"""The status of a submission whose time was over before sbatch could be called."""
+
 
 @dataclass(frozen=True, slots=True)
 class Superseded:
@@ -90,6 +93,7 @@ def submit_once(
     :raises OutcomeUnknownError: sbatch has submitted it, and the record could not be written: the tick settles it.
     """
     now = time.time()
+    began = time.clock_gettime(time.CLOCK_BOOTTIME)
     body = {
         "submission": intent.word.submission,
         "word": str(intent.word),
@@ -117,7 +121,7 @@ def submit_once(
         elif accepted is not None:
             accepted(named)
 
-    answer = port.submit(call, note_id)
+    answer = _in_time(port, call, note_id, began + call.deadline_s)
     if trouble:
         job, error = trouble[0]
         raise OutcomeUnknownError(
@@ -131,6 +135,22 @@ def submit_once(
     if otherwise and isinstance(answer, Accepted | Rejected):
         return Overtaken(answer, otherwise[0])
     return answer
+
+
+def _in_time(
+    port: SlurmPort, call: SbatchCall, note_id: Callable[[Accepted], None], until: float
+) -> SubmitAnswer:
+    """Call sbatch with what is left of its time, or not at all.
+
+    Between the intent and this moment the process may have been stopped for long (Ctrl-Z, a suspended host, a
+    hanging disk). After its deadline others may burn the number, so that sbatch must not be called with it.
+
+    :param until: of the clock that also counts while the host is suspended.
+    """
+    left_s = until - time.clock_gettime(time.CLOCK_BOOTTIME)
+    if left_s <= 0:
+        return Rejected(LATE_STATUS, f"sbatch was not called: its {call.deadline_s:g} s were over before it began")
+    return port.submit(replace(call, deadline_s=left_s), note_id)
 
 
 def write_answer(record: Record, word: Word, body: Mapping[str, object], by: str, *, seq: int) -> str | None:

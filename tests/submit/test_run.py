@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import time
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -149,6 +150,31 @@ def test_sbatch_is_not_called_where_another_was_first(record: Record) -> None:
     came, _, port = submit(record, answer=YES)
     assert came == Superseded()
     assert port.calls == 0
+
+
+class Slow(Record):
+    """A record in which a fact takes as long as the whole submission may."""
+
+    def append(self, seq: int, kind: str, *rest: Any, **more: Any) -> bool:
+        """The process was stopped meanwhile (Ctrl-Z, a suspended host)."""
+        made = super().append(seq, kind, *rest, **more)
+        if kind == "intent":
+            time.sleep(0.06)
+        return made
+
+
+def test_sbatch_is_not_called_once_its_time_is_over(record: Record) -> None:
+    """P6: by then a tick may have burnt the number; what was not called is rejected for certain."""
+    port = Port(record, (), YES)
+    slow = Slow(record.folder)
+    word = make_spec().word(1)
+    came = submit_once(
+        slow, port, Intent(word), SbatchCall((), {}, 0.05), seq=1, by=BY, cluster="alpha", settle_after_s=1.0  # type: ignore[arg-type]
+    )
+    assert isinstance(came, Rejected)
+    assert "was not called" in came.message
+    assert port.calls == 0
+    assert kinds(record) == ["spec", "intent", "rejected"]
 
 
 class Interrupted(Record):
