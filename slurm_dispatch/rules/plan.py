@@ -20,7 +20,7 @@ MEANING: dict[Outcome, str] = {
     Outcome.NODE_FAIL: "a node was lost",
     Outcome.BOOT_FAIL: "a node did not start",
     Outcome.PREEMPTED: "a job of higher priority took the nodes",
-    Outcome.CANCELLED: "scancel by an operator; final by its owner, or where accounting does not say by whom",
+    Outcome.CANCELLED: "an operator's scancel; its owner's, or one by nobody known, is final",
     Outcome.DEADLINE: "the deadline that was given to Slurm has passed",
     Outcome.LAUNCH_FAILED: "the script never started",
     Outcome.STALLED: "no publication for longer than the job allows",
