@@ -22,6 +22,18 @@ if TYPE_CHECKING:
 SEQ_MAX = 9_999_999_999
 """Ten digits: the name of a fact has a fixed width, so that names sort as numbers do."""
 
+NODE: dict[str, f.Form] = {
+    "attempt": f.attempt,
+    "epoch": f.epoch,
+    "node": f.text,
+    "boot": f.null_or(f.text),
+    "clean": f.null_or(f.flag),
+    "left": f.list_of(f.integer(1, 2**31 - 1), 32),
+    "start_time": f.null_or(f.moment),
+    "verified": f.flag,
+}
+"""What an Epilog says of a node; the same in its note and in the fact that is made of it."""
+
 KINDS: dict[str, dict[str, f.Form]] = {
     "spec": {
         "job": f.key,
@@ -91,16 +103,7 @@ KINDS: dict[str, dict[str, f.Form]] = {
         "outcome": f.null_or(f.outcome),
         "step": f.null_or(f.step),
     },
-    "node": {
-        "attempt": f.attempt,
-        "epoch": f.epoch,
-        "node": f.text,
-        "boot": f.null_or(f.text),
-        "clean": f.null_or(f.flag),
-        "left": f.list_of(f.integer(1, 2**31 - 1), 32),
-        "start_time": f.null_or(f.moment),
-        "verified": f.flag,
-    },
+    "node": NODE,
     "end": {
         "submission": f.submission,
         "slurm_job_id": f.job_id,

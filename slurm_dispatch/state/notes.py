@@ -17,6 +17,7 @@ from slurm_dispatch.errors import BadDataError, DispatchError, show
 from slurm_dispatch.model.epoch import GENERATION_MAX, SUBMISSION_MAX
 from slurm_dispatch.model.identity import Word
 from slurm_dispatch.records import forms as f
+from slurm_dispatch.records.facts import NODE
 from slurm_dispatch.state.trouble import state_trouble
 
 if TYPE_CHECKING:
@@ -77,16 +78,7 @@ FIELDS: dict[str, dict[str, f.Form]] = {
         "nodes": f.text,
         "uid": f.unsigned,
     },
-    "node": {
-        "attempt": f.attempt,
-        "epoch": f.epoch,
-        "node": f.text,
-        "boot": f.null_or(f.text),
-        "clean": f.null_or(f.flag),
-        "left": f.list_of(f.integer(1, 2**31 - 1), 32),
-        "start_time": f.null_or(f.moment),
-        "verified": f.flag,
-    },
+    "node": NODE,
 }
 """The further fields of each kind of note that is read."""
 

@@ -7,7 +7,9 @@ import sys
 from pathlib import Path
 
 import slurm_dispatch
+from slurm_dispatch.store.keep import keep
 from slurm_dispatch.store.root import CheckpointRoot, open_root
+from slurm_dispatch.store.whole import Proof
 from tests.kill import Run
 
 OLD, NEW = "old00000000000000000", "new00000000000000000"
@@ -62,3 +64,10 @@ def tree(folder: str | Path) -> dict[str, bytes]:
     """Every regular file below a folder and its content."""
     base = Path(folder)
     return {str(p.relative_to(base)): p.read_bytes() for p in sorted(base.rglob("*")) if p.is_file()}
+
+
+def kept_save(root: CheckpointRoot, path: str, attempt: str = OLD, *, copy: bool = False) -> str:
+    """The absolute path of the save at ``path`` after it was kept."""
+    kept = keep(root, attempt, path, proof=Proof.PROVED, copy=copy)
+    assert kept is not None
+    return os.path.join(root.path, os.fsdecode(kept))

@@ -12,12 +12,12 @@ from typing import TYPE_CHECKING
 import pytest
 
 from slurm_dispatch.errors import BadDataError, StoreError
-from slurm_dispatch.store.keep import keep, sweep_kept
+from slurm_dispatch.store.keep import keep
 from slurm_dispatch.store.manifest import SaveState, state_of
 from slurm_dispatch.store.transfer import transfer
 from slurm_dispatch.store.whole import Proof, look
 from tests.kill import run
-from tests.store.scene import BIG, FIRST, NEW, OLD, fresh, save, script, tree
+from tests.store.scene import BIG, FIRST, NEW, OLD, fresh, kept_save, save, script, tree
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -31,12 +31,6 @@ def root(tmp_path: Path) -> CheckpointRoot:
     return fresh(tmp_path)
 
 
-def _kept(root: CheckpointRoot, path: str, attempt: str = OLD, *, copy: bool = False) -> str:
-    kept = keep(root, attempt, path, proof=Proof.PROVED, copy=copy)
-    assert kept is not None
-    return os.path.join(root.path, os.fsdecode(kept))
-
-
 def _leftovers(root: CheckpointRoot) -> list[str]:
     return [str(p) for p in Path(root.path).rglob(".tmp-*")]
 
@@ -47,7 +41,7 @@ def test_what_is_kept_outlives_the_rotation(root: CheckpointRoot) -> None:
     os.mkdir(os.path.join(path, "inner"))
     Path(path, "inner", "rng").write_bytes(b"rng")
     before = tree(path)
-    kept = _kept(root, path)
+    kept = kept_save(root, path)
     assert kept == os.path.join(root.execution(OLD), "kept", "checkpoint-5")
     root.publish(FIRST, 5, kept, attempt=OLD)
     subprocess.run(["rm", "-r", path], check=True)
@@ -96,7 +90,7 @@ def test_a_file_that_is_kept_already_is_never_replaced(root: CheckpointRoot) -> 
 
 def test_large_files_are_linked_and_small_ones_copied(root: CheckpointRoot) -> None:
     path = save(root, OLD, "checkpoint-5", BIG, small=b"state")
-    kept = _kept(root, path)
+    kept = kept_save(root, path)
     assert os.path.samefile(path + "/weights", kept + "/weights")
     assert not os.path.samefile(path + "/small", kept + "/small")
     with open(path + "/small", "r+b") as file:  # rewritten in place, as a trainer's state is
@@ -107,7 +101,7 @@ def test_large_files_are_linked_and_small_ones_copied(root: CheckpointRoot) -> N
 def test_copies_of_everything_where_it_is_asked_for(root: CheckpointRoot) -> None:
     """C103: a saver that rewrites large files in place."""
     path = save(root, OLD, "checkpoint-5", BIG)
-    kept = _kept(root, path, copy=True)
+    kept = kept_save(root, path, copy=True)
     assert not os.path.samefile(path + "/weights", kept + "/weights")
     assert Path(kept, "weights").read_bytes() == BIG
 
@@ -116,7 +110,7 @@ def test_times_and_modes_are_the_sources(root: CheckpointRoot) -> None:
     path = save(root, OLD, "checkpoint-5")
     os.utime(path + "/weights", ns=(1_000_000_001, 2_000_000_003))
     os.chmod(path + "/weights", 0o640)
-    found = os.stat(_kept(root, path) + "/weights")
+    found = os.stat(kept_save(root, path) + "/weights")
     assert (found.st_mtime_ns, stat.S_IMODE(found.st_mode)) == (2_000_000_003, 0o640)
 
 
@@ -124,7 +118,7 @@ def test_a_single_file(root: CheckpointRoot) -> None:
     for size in (b"small", BIG):
         path = os.path.join(root.make_execution(OLD), f"step={len(size)}.ckpt")
         Path(path).write_bytes(size)
-        kept = _kept(root, path)
+        kept = kept_save(root, path)
         os.unlink(path)
         assert Path(kept).read_bytes() == size
         root.publish(FIRST, len(size), kept, attempt=OLD)
@@ -132,13 +126,13 @@ def test_a_single_file(root: CheckpointRoot) -> None:
 
 def test_keeping_twice_is_keeping_once(root: CheckpointRoot) -> None:
     path = save(root, OLD, "checkpoint-5")
-    kept = _kept(root, path)
+    kept = kept_save(root, path)
     Path(path, "weights").write_bytes(b"other")
-    assert _kept(root, path) == kept
+    assert kept_save(root, path) == kept
     assert Path(kept, "weights").read_bytes() == b"weights"
 
 
-def test_what_a_rotation_began_to_delete_is_not_kept(root: CheckpointRoot) -> None:
+def test_what_a_rotation_began_to_delete_is_notkept_save(root: CheckpointRoot) -> None:
     """C054: whole when it was looked at, then the rotation took a file and was killed: nothing changes any more."""
     path = save(root, OLD, "checkpoint-5", small=b"s")
     seen = look(path)
@@ -152,30 +146,30 @@ def test_what_a_rotation_began_to_delete_is_not_kept(root: CheckpointRoot) -> No
 def test_what_a_killed_keeper_left_and_a_later_turn_wrote_into_is_kept_anew(root: CheckpointRoot) -> None:
     """Large files are links: after a save in place of the same name the kept one would be half old and half new."""
     path = save(root, OLD, "checkpoint-5", BIG, small=b"old")
-    kept = _kept(root, path)
+    kept = kept_save(root, path)
     with open(path + "/weights", "r+b") as file:
         file.write(b"new")
     Path(path, "small").write_bytes(b"new")
-    assert _kept(root, path) == kept
+    assert kept_save(root, path) == kept
     assert tree(kept) == {"weights": b"new" + BIG[3:], "small": b"new"}
     assert _leftovers(root) == []
 
 
 def test_what_is_published_is_never_kept_anew(root: CheckpointRoot) -> None:
     path = save(root, OLD, "checkpoint-5", BIG, small=b"old")
-    kept = _kept(root, path)
+    kept = kept_save(root, path)
     root.publish(FIRST, 5, kept, attempt=OLD)
     with open(path + "/weights", "r+b") as file:
         file.write(b"new")
     Path(path, "small").write_bytes(b"new")
-    assert _kept(root, path) == kept
+    assert kept_save(root, path) == kept
     assert Path(kept, "small").read_bytes() == b"old"
 
 
 def test_what_a_killed_keeper_left_is_synced(root: CheckpointRoot, monkeypatch: pytest.MonkeyPatch) -> None:
     """P2: the keeper was killed between the rename and the sync of ``kept/``; what is published must have both."""
     path = save(root, OLD, "checkpoint-5")
-    kept = _kept(root, path)
+    kept = kept_save(root, path)
     synced = []
     real = os.fsync
 
@@ -184,7 +178,7 @@ def test_what_a_killed_keeper_left_is_synced(root: CheckpointRoot, monkeypatch: 
         real(descriptor)
 
     monkeypatch.setattr(os, "fsync", noted)
-    assert _kept(root, path) == kept
+    assert kept_save(root, path) == kept
     assert os.path.realpath(os.path.dirname(kept)) in synced
 
 
@@ -243,7 +237,7 @@ def test_a_source_that_is_not_there(root: CheckpointRoot) -> None:
     assert keep(root, OLD, root.execution(OLD) + "/checkpoint-5", proof=Proof.PROVED) is None
 
 
-def test_what_cannot_be_kept(root: CheckpointRoot) -> None:
+def test_what_cannot_bekept_save(root: CheckpointRoot) -> None:
     path = save(root, OLD, "checkpoint-5")
     os.symlink("/etc/hostname", path + "/out")
     with pytest.raises(BadDataError, match="leads out"):
@@ -258,7 +252,7 @@ def test_what_cannot_be_kept(root: CheckpointRoot) -> None:
         keep(root, OLD, save(root, OLD, "checkpoint-6", b""), proof=Proof.PROVED)
     with pytest.raises(BadDataError, match="bytes"):
         keep(root, OLD, save(root, OLD, "c" * 120), proof=Proof.PROVED)
-    kept = _kept(root, path)
+    kept = kept_save(root, path)
     assert os.readlink(kept + "/inside") == "weights"
     assert _leftovers(root) == []
 
@@ -314,7 +308,7 @@ def test_blocks_are_shared_where_the_filesystem_can(root: CheckpointRoot, monkey
     monkeypatch.setattr("slurm_dispatch.store.transfer.fcntl.ioctl", ioctl)
     path = save(root, OLD, "checkpoint-5", BIG, small=b"state", more=b"more")
     before = tree(path)
-    assert tree(_kept(root, path, copy=True)) == before
+    assert tree(kept_save(root, path, copy=True)) == before
     assert sorted(cloned) == sorted(len(content) for content in before.values())
 
 
@@ -322,7 +316,7 @@ def test_many_small_files(root: CheckpointRoot) -> None:
     """More than are synced one by one: all are there, and each was synced."""
     path = save(root, OLD, "checkpoint-5", **{f"shard{n}": b"%d" % n for n in range(200)})
     before = tree(path)
-    assert tree(_kept(root, path)) == before
+    assert tree(kept_save(root, path)) == before
     assert len(before) == 201
 
 
@@ -345,11 +339,11 @@ except StoreError as error:
 
 
 def test_leftovers_of_a_killed_keeper_are_swept(root: CheckpointRoot) -> None:
-    _kept(root, save(root, OLD, "checkpoint-5"))
+    kept_save(root, save(root, OLD, "checkpoint-5"))
     left = Path(root.execution(OLD), "kept", ".tmp-0123456789abcdef", "inner")
     left.mkdir(parents=True)
     (left / "weights").write_bytes(b"x")
-    assert sweep_kept(root, OLD) == 1
+    assert sweepkept_save(root, OLD) == 1
     assert os.listdir(os.path.join(root.execution(OLD), "kept")) == ["checkpoint-5"]
 
 
@@ -359,7 +353,7 @@ def test_leftovers_of_a_killed_keeper_are_swept(root: CheckpointRoot) -> None:
 def test_what_state_a_save_is_in(root: CheckpointRoot) -> None:
     """C169: a run that still lives writes into a file that its replacement resumes from: it is seen."""
     path = save(root, OLD, "checkpoint-5", BIG)
-    proved = root.publish(FIRST, 5, _kept(root, path), attempt=OLD)
+    proved = root.publish(FIRST, 5, kept_save(root, path), attempt=OLD)
     other = save(root, OLD, "checkpoint-6")
     kept = keep(root, OLD, other, proof=Proof.ASSUMED)
     assert kept is not None
@@ -377,7 +371,7 @@ def test_what_state_a_save_is_in(root: CheckpointRoot) -> None:
 def test_a_late_write_of_the_same_size_is_seen(root: CheckpointRoot) -> None:
     """C169: a saver that writes tensors in place changes no size; the time of the file tells."""
     path = save(root, OLD, "checkpoint-5", BIG)
-    publication = root.publish(FIRST, 5, _kept(root, path), attempt=OLD)
+    publication = root.publish(FIRST, 5, kept_save(root, path), attempt=OLD)
     with open(path + "/weights", "r+b") as late:
         late.write(b"late")
     then = os.stat(path + "/weights").st_mtime_ns + 10**9  # clocks of filesystems tick in milliseconds at best
@@ -386,7 +380,7 @@ def test_a_late_write_of_the_same_size_is_seen(root: CheckpointRoot) -> None:
 
 
 def test_a_manifest_that_does_not_parse_is_named(root: CheckpointRoot) -> None:
-    publication = root.publish(FIRST, 5, _kept(root, save(root, OLD, "checkpoint-5")), attempt=OLD)
+    publication = root.publish(FIRST, 5, kept_save(root, save(root, OLD, "checkpoint-5")), attempt=OLD)
     manifest = Path(root.execution(OLD), ".dispatch", "save-checkpoint-5")
     for text in ("", "[]", "{}", '{"v": 9}', "x" * 70_000):
         manifest.write_text(text)

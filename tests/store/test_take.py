@@ -10,23 +10,16 @@ import pytest
 
 from slurm_dispatch.errors import TransientError
 from slurm_dispatch.store import keep as keeping
-from slurm_dispatch.store.keep import keep, sweep_kept, take
+from slurm_dispatch.store.keep import take
 from slurm_dispatch.store.root import CheckpointRoot
 from slurm_dispatch.store.transfer import transfer
-from slurm_dispatch.store.whole import Proof
-from tests.store.scene import BIG, FIRST, NEW, OLD, SECOND, fresh, save, tree
+from tests.store.scene import BIG, FIRST, NEW, OLD, SECOND, fresh, kept_save, save, tree
 
 
 @pytest.fixture
 def root(tmp_path: Path) -> CheckpointRoot:
     """An empty root."""
     return fresh(tmp_path)
-
-
-def _kept(root: CheckpointRoot, path: str, attempt: str = OLD, *, copy: bool = False) -> str:
-    kept = keep(root, attempt, path, proof=Proof.PROVED, copy=copy)
-    assert kept is not None
-    return os.path.join(root.path, os.fsdecode(kept))
 
 
 def test_the_latest_is_taken(root: CheckpointRoot) -> None:
@@ -80,7 +73,7 @@ def test_a_swept_half_of_a_save_is_taken_again(root: CheckpointRoot, monkeypatch
 
     def sweeping(source: bytes, target: bytes, **more: int) -> None:
         if not swept:
-            swept.append(sweep_kept(root, NEW))
+            swept.append(sweepkept_save(root, NEW))
         real(source, target, **more)
 
     monkeypatch.setattr(os, "rename", sweeping)
@@ -101,7 +94,7 @@ def test_a_save_that_changes_each_time_is_an_error(root: CheckpointRoot, monkeyp
 def test_a_changed_save_is_said(root: CheckpointRoot) -> None:
     """C169: it is resumed from, since there is nothing better, and it is said."""
     path = save(root, OLD, "checkpoint-5", BIG)
-    root.publish(FIRST, 5, _kept(root, path), attempt=OLD)
+    root.publish(FIRST, 5, kept_save(root, path), attempt=OLD)
     with open(path + "/weights", "ab") as late:
         late.write(b"late")
     said: list[str] = []
@@ -112,7 +105,7 @@ def test_a_changed_save_is_said(root: CheckpointRoot) -> None:
 
 
 def test_what_the_execution_keeps_itself_is_taken_as_it_is(root: CheckpointRoot) -> None:
-    kept = _kept(root, save(root, NEW, "checkpoint-5"), NEW)
+    kept = kept_save(root, save(root, NEW, "checkpoint-5"), NEW)
     root.publish(SECOND, 5, kept, attempt=NEW)
     taken = take(root, NEW)
     assert taken is not None
