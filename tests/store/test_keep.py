@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from slurm_dispatch.errors import BadDataError, StoreError
-from slurm_dispatch.store.keep import keep
+from slurm_dispatch.store.keep import keep, sweep_kept
 from slurm_dispatch.store.manifest import SaveState, state_of
 from slurm_dispatch.store.transfer import transfer
 from slurm_dispatch.store.whole import Proof, look
@@ -343,7 +343,7 @@ def test_leftovers_of_a_killed_keeper_are_swept(root: CheckpointRoot) -> None:
     left = Path(root.execution(OLD), "kept", ".tmp-0123456789abcdef", "inner")
     left.mkdir(parents=True)
     (left / "weights").write_bytes(b"x")
-    assert sweepkept_save(root, OLD) == 1
+    assert sweep_kept(root, OLD) == 1
     assert os.listdir(os.path.join(root.execution(OLD), "kept")) == ["checkpoint-5"]
 
 

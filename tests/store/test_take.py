@@ -73,7 +73,7 @@ def test_a_swept_half_of_a_save_is_taken_again(root: CheckpointRoot, monkeypatch
 
     def sweeping(source: bytes, target: bytes, **more: int) -> None:
         if not swept:
-            swept.append(sweepkept_save(root, NEW))
+            swept.append(sweep_kept(root, NEW))
         real(source, target, **more)
 
     monkeypatch.setattr(os, "rename", sweeping)
