@@ -132,7 +132,7 @@ def test_keeping_twice_is_keeping_once(root: CheckpointRoot) -> None:
     assert Path(kept, "weights").read_bytes() == b"weights"
 
 
-def test_what_a_rotation_began_to_delete_is_notkept_save(root: CheckpointRoot) -> None:
+def test_what_a_rotation_began_to_delete_is_not_kept(root: CheckpointRoot) -> None:
     """C054: whole when it was looked at, then the rotation took a file and was killed: nothing changes any more."""
     path = save(root, OLD, "checkpoint-5", small=b"s")
     seen = look(path)
@@ -237,7 +237,7 @@ def test_a_source_that_is_not_there(root: CheckpointRoot) -> None:
     assert keep(root, OLD, root.execution(OLD) + "/checkpoint-5", proof=Proof.PROVED) is None
 
 
-def test_what_cannot_bekept_save(root: CheckpointRoot) -> None:
+def test_what_cannot_be_kept(root: CheckpointRoot) -> None:
     path = save(root, OLD, "checkpoint-5")
     os.symlink("/etc/hostname", path + "/out")
     with pytest.raises(BadDataError, match="leads out"):

@@ -10,7 +10,7 @@ import pytest
 
 from slurm_dispatch.errors import TransientError
 from slurm_dispatch.store import keep as keeping
-from slurm_dispatch.store.keep import take
+from slurm_dispatch.store.keep import sweep_kept, take
 from slurm_dispatch.store.root import CheckpointRoot
 from slurm_dispatch.store.transfer import transfer
 from tests.store.scene import BIG, FIRST, NEW, OLD, SECOND, fresh, kept_save, save, tree
