@@ -42,8 +42,8 @@ class Publication:
 
     def __post_init__(self) -> None:
         check("epoch", self.epoch, 0, EPOCH_MAX)
-        if self.epoch != UNMANAGED:
-            Epoch.from_int(self.epoch)
+        if self.epoch != UNMANAGED and self.epoch // 10**6 % 10**6 == 0:
+            Epoch.from_int(self.epoch)  # says that there is no submission 0; all other parts fit any number
         check("step", self.step, 0, STEP_MAX)
         check_path(self.path)
 
@@ -92,9 +92,9 @@ def check_path(path: bytes) -> None:
         )
     if b"\0" in path:
         raise BadDataError(f"the save's path {show(path)} has a NUL byte")
-    for part in path.split(b"/"):
-        if part in {b"", b".", b".."}:
-            raise BadDataError(f"the save's path {show(path)} is not plain", hint="no '', '.', '..', no '/' first")
+    parts = path.split(b"/")
+    if b"" in parts or b"." in parts or b".." in parts:
+        raise BadDataError(f"the save's path {show(path)} is not plain", hint="no '', '.', '..', no '/' first")
 
 
 def parse_name(name: str) -> Publication:
