@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import secrets
+import time
 from typing import TYPE_CHECKING, Any
 
 from docker.rig import STATE
@@ -16,6 +17,8 @@ if TYPE_CHECKING:
 
 CLUSTER_NAME = "dispatch"
 WAIT_S = 180.0
+REVOKED_S = 3.0
+"""More than the second of the old run's end, and the clocks' roundings."""
 SHOW = """#!/bin/sh
 exec >"$1/${SLURM_STEP_ID:-batch}.${SLURM_PROCID:-0}"
 /usr/bin/env | /usr/bin/grep -E '^(SLURM_)?DISPATCH_'
@@ -27,6 +30,7 @@ class Managed:
     """A job of ada's with an identity word, submitted with plain ``sbatch``, and a folder for what it shows."""
 
     def __init__(self, cluster: Cluster, *, shared: bool = False) -> None:
+        self._waits_since: float | None = None
         self.cluster = cluster
         self.word = Word(new_key(), 0, 1, shared)
         self.folder = f"/scratch/ada/{secrets.token_hex(6)}"
@@ -55,6 +59,21 @@ class Managed:
         """Wait until it has ended and its node is done with it."""
         self.cluster.wait_job(self.id, states, WAIT_S)
         return self.cluster.wait_until(self._done, WAIT_S, f"job {self.id} to be gone from its nodes")
+
+    def runs_again(self) -> Job | None:
+        """The job once it runs after a requeue; Slurm's own delay, which is two minutes, is lifted.
+
+        Not at once: a node refuses what was allowed to start in the second in which the old run was ended
+        ("Job credential revoked"), and Slurm then ends the job as failed.
+        """
+        found = self.cluster.job(self.id)
+        if found is None or found.states != ("PENDING",):
+            self._waits_since = None
+        elif self._waits_since is None:
+            self._waits_since = time.monotonic()
+        elif time.monotonic() - self._waits_since >= REVOKED_S:
+            self.cluster.run("ctl", ["scontrol", "update", f"job={self.id}", "StartTime=now"], check=False)
+        return found if found is not None and found.states == ("RUNNING",) else None
 
     def _done(self) -> Job | None:
         job = self.cluster.job(self.id)

@@ -134,13 +134,9 @@ def test_one_restart_count_is_never_started_twice(job: Managed) -> None:
     assert (refused["why"], refused["restart"]) == ("double_start", 0)
     assert refused["start_time"] > first
 
-    def started() -> int | None:
-        found = cluster.job(job.id)
-        if found is not None and found.state == "PENDING":  # Slurm's own delay is two minutes
-            cluster.run("ctl", ["scontrol", "update", f"job={job.id}", "StartTime=now"], check=False)
-        return found.start_time if found is not None and found.states == ("RUNNING",) else None
-
-    second = cluster.wait_until(started, WAIT_S, "the job to run under the next restart count", every_s=1.0)
+    second = cluster.wait_until(
+        job.runs_again, WAIT_S, "the job to run under the next restart count", every_s=1.0
+    ).start_time
     starts = {note["restart"]: (note["attempt"], note["epoch"]) for note in job.notes("start")}
     assert starts == {0: (job.attempt(0, first), "1000000"), 1: (job.attempt(1, second), "1000001")}
     nodes_take_jobs(cluster)

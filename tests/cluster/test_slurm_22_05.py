@@ -57,14 +57,6 @@ def idle(cluster: Cluster) -> None:
     cluster.wait_until(cluster.nodes_idle, WAIT_S, "all nodes to be idle")
 
 
-def start_now(job: Managed) -> bool:
-    """Whether the job runs; Slurm's own delay after a requeue, which is two minutes, is lifted."""
-    found = job.cluster.job(job.id)
-    if found is not None and found.state == "PENDING":
-        job.cluster.run("ctl", ["scontrol", "update", f"job={job.id}", "StartTime=now"], check=False)
-    return found is not None and found.state == "RUNNING"
-
-
 def test_it_is_slurm_22_05_and_its_hooks_have_no_start_time(job: Managed) -> None:
     assert "22.05" in job.cluster.run("ctl", ["slurmctld", "-V"]).stdout
     job.submit("{show}\n")
@@ -106,7 +98,7 @@ def test_a_requeued_job_has_new_ones(job: Managed) -> None:
 
     def ran(executions: int) -> bool:
         seen = cluster.run("login", ["cat", f"{job.folder}/runs"], check=False).stdout.splitlines()
-        return start_now(job) and len(seen) == 2 * executions
+        return job.runs_again() is not None and len(seen) == 2 * executions
 
     cluster.wait_until(lambda: ran(1), WAIT_S, "the first execution")
     cluster.run("ctl", ["scontrol", "requeue", str(job.id)])
@@ -133,7 +125,7 @@ def test_a_shared_job_is_never_started_again_by_slurm(cluster: Cluster, job: Man
     cluster.run("ctl", ["scontrol", "requeue", str(shared.id)])
 
     def refused() -> list[dict[str, Any]]:
-        start_now(shared)
+        shared.runs_again()
         return shared.notes("refused")
 
     found = cluster.wait_until(refused, WAIT_S, "the restart to be refused", every_s=1.0)

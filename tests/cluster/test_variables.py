@@ -156,13 +156,7 @@ def test_a_requeued_job_has_new_ones_and_each_end_is_told_apart(job: Managed) ->
     cluster.run("ctl", ["scontrol", "requeue", str(job.id)])
     job.ends(["PENDING"])
 
-    def started() -> int | None:
-        found = cluster.job(job.id)
-        if found is not None and found.state == "PENDING":  # Slurm's own delay is two minutes
-            cluster.run("ctl", ["scontrol", "update", f"job={job.id}", "StartTime=now"], check=False)
-        return found.start_time if found is not None and found.states == ("RUNNING",) else None
-
-    second = cluster.wait_until(started, WAIT_S, "the requeued job to run", every_s=1.0)
+    second = cluster.wait_until(job.runs_again, WAIT_S, "the requeued job to run", every_s=1.0).start_time
 
     def again() -> dict[str, str] | None:
         shown = one_shown(job)
