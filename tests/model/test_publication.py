@@ -111,3 +111,12 @@ def test_the_error_is_one_line_that_names_the_name() -> None:
         parse_name("oops\n\x1b[2J")
     assert "oops" in str(caught.value)
     assert str(caught.value).isprintable()
+
+
+@pytest.mark.parametrize("epoch", [1, 999_999, 10**12, 10**12 + 7])
+def test_an_epoch_without_a_submission_is_refused(epoch: int) -> None:
+    """Submissions begin at 1: only an unmanaged run has 0 there, and its whole epoch is 0."""
+    with pytest.raises(BadDataError, match="submission 0"):
+        Publication(epoch, 5, b"exec/a/x")
+    with pytest.raises(BadDataError, match="submission 0"):
+        parse_name(f"{epoch:020d}-{5:020d}-{encode_path(b'exec/a/x')}")
