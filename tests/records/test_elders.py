@@ -99,6 +99,9 @@ def test_a_person_who_holds_or_cancels_the_job_wants_no_replacement() -> None:
     assert kinds(ask(life, silent(life, 1000.0))) == ["Cancel"]
 
 
+NOT_ASKED = Unknown()
+
+
 def suspected() -> Life:
     """The replacement is decided."""
     return running().suspected(1, ("c2",)).resubmit(2, "suspect")
@@ -109,7 +112,7 @@ def replaced() -> Life:
     return suspected().intent(2, 6).submitted(2)
 
 
-def both(elder: Any = RUNS, answers: bool | None = False, new: Any = Unknown(), **more: Any) -> Observation:
+def both(elder: Any = RUNS, answers: bool | None = False, new: Any = NOT_ASKED, **more: Any) -> Observation:
     return replace(BLIND, elder=elder, elder_answers=answers, object=new, **more)
 
 
@@ -141,7 +144,11 @@ def test_what_is_unknown_of_the_suspected_object_changes_nothing() -> None:
         assert kinds(ask(replaced(), both(elder, answers, WAITS))) == ["Nothing"]
 
 
-@pytest.mark.parametrize("make", [lambda: running().suspected(1), suspected, lambda: held_suspect()])
+def held_suspect() -> Life:
+    return running().suspected(1).holds(2, "suspect", "budget")
+
+
+@pytest.mark.parametrize("make", [lambda: running().suspected(1), suspected, held_suspect])
 def test_nodes_that_answer_before_the_replacement_is_made_clear_it(make: Any) -> None:
     life = make()
     (action,) = ask(life, both(answers=True))
@@ -153,10 +160,6 @@ def test_nodes_that_answer_before_the_replacement_is_made_clear_it(make: Any) ->
     assert state.current.number == 1
     over = ObjectEnded(1, 101, Outcome.COMPLETED, {}, restart=0)
     assert kinds(ask(life, replace(BLIND, object=over))) == ["end"]
-
-
-def held_suspect() -> Life:
-    return running().suspected(1).holds(2, "suspect", "budget")
 
 
 def test_nodes_that_answer_before_the_replacement_runs_cancel_it_instead() -> None:
@@ -420,8 +423,10 @@ def test_adopting_uses_a_number_up_and_the_next_submission_has_a_later_one() -> 
     assert action.body["submission"] == 3
     life = adopted(Life().run(1).end(1, "failed").add("closed", why="x", reason=""))
     assert life.state.numbers_used == 2
+    with pytest.raises(BadDataError, match="submission 1 is used already"):
+        fold(Life().round(1).add("adopted", submission=1, publication="", name="", reason="").facts)
     with pytest.raises(BadDataError, match="submission 2 is used already"):
-        fold(Life().round(1).add("adopted", submission=1, publication="", name="", reason="").intent(2, 6).facts)
+        fold(adopted(Life().round(1)).intent(2, 6).facts)
 
 
 def test_adopting_replaces_an_object_that_waits() -> None:
