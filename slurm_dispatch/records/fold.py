@@ -13,6 +13,7 @@ from slurm_dispatch.errors import BadDataError
 from slurm_dispatch.model.epoch import Epoch
 from slurm_dispatch.model.identity import parse_word
 from slurm_dispatch.model.outcome import Action, Outcome
+from slurm_dispatch.records.facts import node_key
 from slurm_dispatch.records.spec import Spec
 from slurm_dispatch.records.state import (
     NEXT,
@@ -34,7 +35,7 @@ from slurm_dispatch.records.state import (
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from slurm_dispatch.records.facts import Fact
+    from slurm_dispatch.records.facts import Fact, NodeKey
 
 
 def fold(facts: Iterable[Fact]) -> State:
@@ -144,7 +145,7 @@ class _Folding:
         self.launch_failures = 0
         self.latest: _Execution | None = None
         self.strays: set[tuple[int, int]] = set()
-        self.nodes: set[tuple[str, str, bool | None]] = set()
+        self.nodes: set[NodeKey] = set()
         self.created = self.changed = first.at
 
     def add(self, fact: Fact) -> None:
@@ -314,7 +315,7 @@ class _Folding:
             found[1].ended = Ended(body["status"], body["signal"], outcome, body["step"])
 
     def _node(self, _: Fact, body: Any) -> None:
-        self.nodes.add((body["attempt"], body["node"], body["clean"]))
+        self.nodes.add(node_key(body))
 
     def _end(self, fact: Fact, body: Any) -> None:
         submission = self._current(body["submission"])
