@@ -144,15 +144,16 @@ def _by_node(execution: AskedExecution) -> dict[str, list[NodeWord]]:
 
 def _of_node(node: str, words: Sequence[NodeWord], reasons: Mapping[str, str] | Unknown) -> tuple[str, str]:
     """What is known of one node, and in words why it is not proved."""
-    if any(word.how == BOOT and word.verified and word.clean for word in words):
-        return CEASED, ""
-    verified = [word for word in words if word.verified and word.how != BOOT]
+    verified = [word for word in words if word.verified]
     if not verified:
         return UNKNOWN, "its Epilog was not sure which execution it ended" if words else "no word of it"
-    if verified[-1].clean is None:
+    last = verified[-1]  # an earlier one is no longer true, or was not
+    if last.clean is None:
         return UNKNOWN, "its Epilog's scan did not finish"
-    if not verified[-1].clean:
+    if not last.clean:
         return RUNNING, "processes were left when its Epilog ran"
+    if last.how == BOOT:
+        return CEASED, ""
     why = _against(node, reasons)
     return (CEASED, "") if why is None else (UNKNOWN, why)
 
