@@ -102,6 +102,7 @@ class Counted:
 
     answer: str
     source: str
+    detail: str
     count: int
     first: float
     last: float
@@ -140,19 +141,30 @@ def words_of(facts: Iterable[Fact], attempt: str) -> tuple[NodeWord, ...]:
     return tuple(found)
 
 
-def tally(told: Cessation | None, kept: Counted | None, answer: CessationAnswer) -> tuple[CessationAnswer, Counted]:
+def tally(
+    told: Cessation | None, kept: Counted | None, answer: CessationAnswer
+) -> tuple[CessationAnswer, Counted | None]:
     """Count an answer that came again.
 
     :param told: the last fact about this execution.
-    :param kept: what the cache has; passed over where it is another answer, or where the fact says it already.
-    :returns: (the answer with its count, as an observation; what the cache keeps from now on).
+    :param kept: what the cache has; passed over where it does not follow that fact.
+    :returns: (the answer as an observation, with its count, and with what was counted before where it is another
+        one; what the cache keeps from now on).
     """
-    if kept is not None and (
-        (kept.answer, kept.source) != (answer.answer, answer.source) or (told is not None and kept.last <= told.last)
-    ):
+    if told is None:
+        return answer, None
+    if kept is not None and (not _equal(kept, told) or kept.last <= told.last):
         kept = None
+    if not _equal(answer, told):
+        before = kept and CessationAnswer(kept.answer, kept.source, kept.detail, kept.last, kept.count, kept.first)
+        return replace(answer, before=before), None
     first, count = (answer.at, 1) if kept is None else (kept.first, kept.count + 1)
-    return replace(answer, count=count, first=first), Counted(answer.answer, answer.source, count, first, answer.at)
+    counted = Counted(answer.answer, answer.source, answer.detail, count, first, answer.at)
+    return replace(answer, count=count, first=first), counted
+
+
+def _equal(one: Counted | CessationAnswer, other: Cessation) -> bool:
+    return (one.answer, one.source) == (other.answer, other.source)
 
 
 _WORD: dict[str, f.Form] = {

@@ -24,6 +24,7 @@ SIZE_MAX = 1 << 20
 _FORMS: dict[str, f.Form] = {
     "answer": f.one_of(*ANSWERS),
     "source": f.text,
+    "detail": f.text,
     "count": f.integer(1, 10**9),
     "first": f.moment,
     "last": f.moment,
