@@ -156,7 +156,9 @@ def tally(
     if kept is not None and (not _equal(kept, told) or kept.last <= told.last):
         kept = None
     if not _equal(answer, told):
-        before = kept and CessationAnswer(kept.answer, kept.source, kept.detail, kept.last, kept.count, kept.first)
+        before = None
+        if kept is not None:
+            before = CessationAnswer(kept.answer, kept.source, kept.detail, kept.last, kept.count, kept.first)
         return replace(answer, before=before), None
     first, count = (answer.at, 1) if kept is None else (kept.first, kept.count + 1)
     counted = Counted(answer.answer, answer.source, answer.detail, count, first, answer.at)
