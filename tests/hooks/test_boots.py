@@ -166,12 +166,3 @@ def test_what_is_none_of_ours_is_removed_and_proves_nothing(system_lab: Lab, con
     assert (ended.status, ended.stdout, ended.stderr) == (0, b"", b"")
     assert system_lab.note("node.*")["attempt"] == attempt_of(good)
     assert kept(system_lab) == []
-
-
-def test_in_a_namespace_of_the_job_no_boot_is_known(tmp_path: Path) -> None:
-    (tmp_path / "1").mkdir()
-    stat = tmp_path / "1" / "stat"
-    stat.write_text("1 (slurmstepd: [7.e) S 0 1 1\n")
-    assert processes.enclosed(str(tmp_path))
-    stat.write_text("1 (systemd) S 0 1 1\n")
-    assert not processes.enclosed(str(tmp_path))
