@@ -15,6 +15,7 @@ from slurm_dispatch.slurm.resubmit import comment_with
 from slurm_dispatch.slurm.run import Setting, find, run
 from slurm_dispatch.state.folder import StateFolder
 from slurm_dispatch.submit.environment import as_recorded, for_job
+from slurm_dispatch.submit.limits import check_open_jobs
 from slurm_dispatch.submit.lookup import Found, look_now
 from slurm_dispatch.submit.plan_text import rows_of, short_plan
 from slurm_dispatch.submit.root import prepare_root
@@ -90,8 +91,9 @@ def submit_first(
         folder = StateFolder(site.state)
     except (ServiceAwayError, TransientError) as error:
         raise _unprotected(error) from error
+    check_open_jobs(folder, request.spec, site)
     spec, message_timeout_s = _asked(request.spec, site, port)
-    spec = replace(spec, generation=prepare_root(spec.root, adopt=request.settings.adopt_root))
+    spec = replace(spec, generation=prepare_root(spec.root, adopt=request.settings.flag("adopt-root")))
     record, call = _record(request, spec, environment, folder, by=by, deadline_s=site.submit_timeout_s)
     first = _First(request, spec, record, port, site, by, say)
     return first.came_of(first.submit(call, wait_s(site.submit_timeout_s, message_timeout_s)))
@@ -134,7 +136,7 @@ class _First:
     def accepted(self, answer: Accepted) -> None:
         """Say which job it is, and the plan."""
         self.say(f"job {self.spec.job}, Slurm job {answer.slurm_job_id}, checkpoint root {self.spec.root}")
-        if not self.request.settings.no_plan:
+        if not self.request.settings.flag("no-plan"):
             for line in short_plan(self.request, rows_of(self.request, self.site)):
                 self.say(line)
 
@@ -218,7 +220,7 @@ def _record(
 ) -> tuple[Record, SbatchCall]:
     """Make the record on disk, and the call that goes with it."""
     path = folder.record(spec.job).folder
-    own = for_job(environment, root=spec.root, record=path, start_from=spec.start_from)
+    own = for_job(environment, spec, record=path)
     try:
         record = folder.create_job(spec, request.script.content, as_recorded(own), by=by)
     except (ServiceAwayError, TransientError) as error:
