@@ -88,8 +88,8 @@ def parse_moment(text: str, now: float) -> float:
 
 
 def moment(seconds: float) -> str:
-    """The local date and time of Unix seconds, to the minute, with the offset."""
+    """The local date and time of Unix seconds, to the minute, with the zone."""
     try:
-        return datetime.fromtimestamp(seconds, timezone.utc).astimezone().isoformat(" ", "minutes")
+        return datetime.fromtimestamp(seconds, timezone.utc).astimezone().strftime("%Y-%m-%d %H:%M %Z")
     except (OverflowError, ValueError, OSError):
         return f"{seconds:.0f}"

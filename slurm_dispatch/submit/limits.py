@@ -2,21 +2,17 @@
 
 from __future__ import annotations
 
-import os
 from typing import TYPE_CHECKING
 
 from slurm_dispatch.config.limits import Bounds, bounds
-from slurm_dispatch.errors import DispatchError, NotAllowedError, one_line
+from slurm_dispatch.errors import NotAllowedError, one_line
 from slurm_dispatch.model.outcome import Action
 from slurm_dispatch.model.quantity import duration
-from slurm_dispatch.records.fold import fold
 from slurm_dispatch.rules.applied import RECOVERING
-from slurm_dispatch.state.read import own_jobs, read_jobs
 
 if TYPE_CHECKING:
     from slurm_dispatch.config.site import Site
     from slurm_dispatch.records.spec import Spec
-    from slurm_dispatch.state.folder import StateFolder
     from slurm_dispatch.submit.settings import Settings
 
 
@@ -85,37 +81,3 @@ def _suspicion(settings: Settings, site: Site, bounded: Bounds) -> list[str]:
         limit = bounded.place("overlap") if bounded.overlap == 0 else "the site's suspect_overlaps"
         return [f"{where}: {limit} does not allow --suspect"]
     return []
-
-
-def check_open_jobs(folder: StateFolder, spec: Spec, site: Site) -> None:
-    """Refuse one more job than a limit lets its user have open at a time.
-
-    :raises NotAllowedError: names the limit.
-    """
-    counted = [limit for limit in site.limit if limit.open_jobs is not None]
-    counted = [limit for limit in counted if limit.names(spec.user, spec.account, spec.partition)]
-    if not counted:
-        return
-    others = _open_specs(folder, site)
-    for limit in counted:
-        here = sum(1 for other in others if limit.names(other.user, other.account, other.partition))
-        if limit.open_jobs is not None and here >= limit.open_jobs:
-            raise NotAllowedError(
-                f"you have {here} open jobs, and {limit} allows {limit.open_jobs}",
-                hint="wait until one has ended, or close one with dispatch cancel",
-            )
-
-
-def _open_specs(folder: StateFolder, site: Site) -> list[Spec]:
-    """The specifications of the caller's own open jobs; a record that is broken or still in the making is none."""
-    found = []
-    for facts in read_jobs(folder, own_jobs(folder, os.geteuid()), deadline_s=site.owner_timeout_s).values():
-        if isinstance(facts, DispatchError):
-            continue
-        try:
-            state = fold(facts)
-        except DispatchError:
-            continue
-        if state.closed is None:
-            found.append(state.spec)
-    return found
