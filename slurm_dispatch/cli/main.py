@@ -20,6 +20,8 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "status": ("status", "List your jobs."),
     "show": ("show", "Show one job, or its facts."),
     "cancel": ("cancel", "Close a job for good and cancel what it has in Slurm."),
+    "nodes": ("nodes", "List the nodes that jobs keep off, and why."),
+    "site": ("site", "Announce maintenance."),
     "publish": ("publish", "Publish a save by hand."),
     "latest": ("latest", "Print the path of the save to resume from."),
     "ls": ("ls", "List the publications of a checkpoint root."),
