@@ -5,7 +5,6 @@ The law: *unknown changes nothing; one current object; no number twice; what is 
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from slurm_dispatch.model.epoch import Epoch
@@ -13,31 +12,18 @@ from slurm_dispatch.records.actions import Action, AppendFact, Cancel, LookUp, N
 from slurm_dispatch.records.observation import ObjectAlive, ObjectEnded, Observation, Unknown
 from slurm_dispatch.records.settle import Adopt, Wait, settle
 from slurm_dispatch.records.state import Phase, Settled, SlurmObject, State, Submission
-from slurm_dispatch.records.verdict import LAUNCH_FAILURES_MAX, verdict
+from slurm_dispatch.records.verdict import verdict
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from slurm_dispatch.rules.rule import Rule
+    from slurm_dispatch.records.policy import Policy
+
 
 NEVER_SUBMITTED_S = 3600.0
 """A job without an intent for this long: whoever made it has died (between the two is well under a second)."""
 LISTING_LAG_S = 60.0
 """A listing of the queue may be this much older than the end that a detailed answer showed."""
-
-
-@dataclass(frozen=True, slots=True)
-class Policy:
-    """What the site adds to the job's own specification.
-
-    :param rules: the site's default rules, which come after the job's.
-    :param max_submissions: the site's cap; the job's own counts if it is lower.
-    :param launch_failures_max: submissions in a row that never start their script before the job is stopped.
-    """
-
-    rules: tuple[Rule, ...] = ()
-    max_submissions: int = 999_999
-    launch_failures_max: int = LAUNCH_FAILURES_MAX
 
 
 def decide(state: State, observation: Observation, policy: Policy, now: float) -> list[Action]:
@@ -198,6 +184,10 @@ def _stopping(state: State, _observation: Observation, _policy: Policy, _now: fl
     return [_close(decision.close or "stopped", decision.reason)]
 
 
+def _no_move_yet(state: State, _observation: Observation, _policy: Policy, _now: float) -> list[Action]:
+    return [Nothing(f"it is {state.phase}")]
+
+
 def _closed(_state: State, _observation: Observation, _policy: Policy, _now: float) -> list[Action]:
     return [Nothing("it is closed")]
 
@@ -209,6 +199,8 @@ _STEPS = {
     Phase.RUNNING: _in_slurm,
     Phase.ENDED: _ended,
     Phase.WAITING: _waiting,
+    Phase.HELD: _no_move_yet,
+    Phase.REQUEUING: _no_move_yet,
     Phase.STOPPING: _stopping,
     Phase.CLOSED: _closed,
 }
