@@ -12,7 +12,7 @@ import click
 if TYPE_CHECKING:
     from slurm_dispatch.config.site import Site
     from slurm_dispatch.controller.hints import Hints
-    from slurm_dispatch.controller.memory import Entry
+    from slurm_dispatch.controller.memory import Entry, Fading
     from slurm_dispatch.slurm.port import Nodes, Unknown
 
 HEAD = ("NODE", "SCORE", "STATE", "YOUR JOBS", "EVIDENCE")
@@ -37,12 +37,13 @@ def command(*, everything: bool, as_json: bool) -> int:
     """
     from slurm_dispatch.config.site import load_site
     from slurm_dispatch.controller import hints
+    from slurm_dispatch.controller.siterules import fading_of
     from slurm_dispatch.slurm.commands import SlurmCommands, commands_environment
 
     site = load_site()
     found = hints.load(hints.tick_folder(site.state))
     port = SlurmCommands(commands_environment(site.slurm_bin or ""), timeout_s=_patience(site))
-    content = evidence(found, port.nodes(), os.geteuid(), time.time(), everything=everything)
+    content = evidence(found, port.nodes(), os.geteuid(), fading_of(site), time.time(), everything=everything)
     click.echo(json.dumps(content, indent=2) if as_json else text(content, time.time()))
     return 0
 
@@ -53,7 +54,9 @@ def _patience(site: Site) -> float:
     return min(TIMEOUT_S, site.query_timeout_s)
 
 
-def evidence(hints: Hints, answer: Nodes | Unknown, uid: int, now: float, *, everything: bool) -> dict[str, Any]:
+def evidence(
+    hints: Hints, answer: Nodes | Unknown, uid: int, fading: Fading, now: float, *, everything: bool
+) -> dict[str, Any]:
     """What is known of each node, the worst first.
 
     :param answer: Slurm's nodes; where it does not tell them, nobody keeps off any.
@@ -62,25 +65,25 @@ def evidence(hints: Hints, answer: Nodes | Unknown, uid: int, now: float, *, eve
     from slurm_dispatch.controller import memory
     from slurm_dispatch.slurm.port import Unknown
 
-    scores = memory.scores(hints.memory, uid, now)
+    scores = memory.scores(hints.memory, uid, fading, now)
     told = {} if isinstance(answer, Unknown) else {node.name: node for node in answer.nodes}
     off: set[str] = set()
     if not isinstance(answer, Unknown):
         for partition in sorted({name for node in answer.nodes for name in node.partitions}):
-            off.update(memory.excluded(hints.memory, answer, uid, [partition], now))
+            off.update(memory.excluded(hints.memory, answer, uid, [partition], fading, now))
     names = {name for name, score in scores.items() if everything or score >= memory.THRESHOLD}
     names |= {name for name, node in told.items() if node.silent}
     rows = []
     for name in sorted(names, key=lambda name: (-scores.get(name, 0.0), name)):
         node = told.get(name)
-        mine = [entry for entry in hints.memory if entry.node == name and memory.counts(entry, now) > 0.0]
+        mine = [entry for entry in hints.memory if entry.node == name and fading.counts(entry, now) > 0.0]
         rows.append({
             "node": name,
             "score": round(scores.get(name, 0.0), 3),
             "avoided": name in off,
             "state": None if node is None else "+".join([node.state, *sorted(node.flags)]),
             "silent_since": hints.silence.silent.get(name) if node is not None and node.silent else None,
-            "evidence": [_entry(entry, now) for entry in sorted(mine, key=lambda entry: -entry.at)],
+            "evidence": [_entry(entry, fading, now) for entry in sorted(mine, key=lambda entry: -entry.at)],
         })  # fmt: skip
     return {
         "threshold": memory.THRESHOLD,
@@ -89,17 +92,15 @@ def evidence(hints: Hints, answer: Nodes | Unknown, uid: int, now: float, *, eve
     }
 
 
-def _entry(entry: Entry, now: float) -> dict[str, Any]:
-    from slurm_dispatch.controller import memory
-
+def _entry(entry: Entry, fading: Fading, now: float) -> dict[str, Any]:
     return {
         "at": entry.at,
         "outcome": entry.outcome,
         "job": entry.job,
         "submission": entry.submission,
         "uid": entry.uid,
-        "counts": round(memory.counts(entry, now), 3),
-        "expires": entry.at + memory.EXPIRES_S,
+        "counts": round(fading.counts(entry, now), 3),
+        "expires": entry.at + fading.expiry_s,
     }
 
 
@@ -110,7 +111,8 @@ def text(content: dict[str, Any], now: float) -> str:
     rows, lines = [], []
     for row in content["nodes"]:
         said = [
-            f"{it['outcome']} of {it['job']} {age(it['at'], now)}, counts {it['counts']:g}, gone {age(it['expires'], now)}"
+            f"{it['outcome']} of {it['job']} {age(it['at'], now)}, counts {it['counts']:g}, "
+            f"gone {age(it['expires'], now)}"
             for it in row["evidence"]
         ]
         silent = row["silent_since"]

@@ -31,9 +31,9 @@ class Bounds:
     :param store_errors: so many jobs with ``store_error`` in ``window_s``.
     """
 
-    resubmissions: int = 300
+    resubmissions: int = 500
     window_s: float = 600.0
-    drains: int = 5
+    drains: int = 3
     store_errors: int = 20
 
 

@@ -18,9 +18,6 @@ if TYPE_CHECKING:
     from slurm_dispatch.slurm.port import Nodes
 
 NAME = "memory"
-HALF_LIFE_S = 6 * 3600.0
-"""Evidence counts half after this: a node that was repaired or rebooted takes jobs again within a day."""
-EXPIRES_S = 3 * 86400.0
 ENTRIES_MAX = 5_000
 OWNER_ENTRIES_MAX = 500
 """Of one owner: one of many must not push out what others saw."""
@@ -30,8 +27,6 @@ THRESHOLD = 0.5
 """A node is avoided from this score on."""
 OWNER_MOST = 0.4
 """The most that one owner's evidence counts for other owners' jobs: below :data:`THRESHOLD`."""
-SHARE = 0.1
-"""The most of a partition that is avoided at once; one node may always be, of two or more."""
 WEIGHT: Mapping[str, float] = {
     "node_fail": 1.0,
     "boot_fail": 1.0,
@@ -42,6 +37,25 @@ WEIGHT: Mapping[str, float] = {
     "lost": 0.3,
 }
 """What an outcome says against the nodes that were there; the others say nothing of them."""
+
+
+@dataclass(frozen=True, slots=True)
+class Fading:
+    """How the memory fades, as the site sets it.
+
+    :param half_life_s: evidence counts half after this: a node that was repaired or rebooted takes jobs again.
+    :param share: the most of a partition that is avoided at once; one node may always be, of two or more, unless
+        it is 0.
+    """
+
+    half_life_s: float = 6 * 3600.0
+    expiry_s: float = 7 * 86400.0
+    share: float = 0.1
+
+    def counts(self, entry: Entry, now: float) -> float:
+        """What the evidence counts now."""
+        age_s = max(0.0, now - entry.at)
+        return 0.0 if age_s >= self.expiry_s else float(entry.weight * 0.5 ** (age_s / self.half_life_s))
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,7 +91,7 @@ class Failure:
     nodes: tuple[str, ...]
 
 
-def remember(entries: Sequence[Entry], failures: Iterable[Failure], now: float) -> tuple[Entry, ...]:
+def remember(entries: Sequence[Entry], failures: Iterable[Failure], fading: Fading, now: float) -> tuple[Entry, ...]:
     """The memory with these failures; what has expired is gone, and the bounds are kept by leaving out the oldest."""
     known = {(entry.node, entry.job, entry.submission, entry.outcome): entry for entry in entries}
     for it in failures:
@@ -92,23 +106,17 @@ def remember(entries: Sequence[Entry], failures: Iterable[Failure], now: float) 
     of_owner: dict[int, int] = {}
     for entry in sorted(known.values(), key=lambda entry: (-entry.at, entry.node, entry.job, entry.submission)):
         of_owner[entry.uid] = of_owner.get(entry.uid, 0) + 1
-        if 0.0 <= now - entry.at < EXPIRES_S and of_owner[entry.uid] <= OWNER_ENTRIES_MAX:
+        if 0.0 <= now - entry.at < fading.expiry_s and of_owner[entry.uid] <= OWNER_ENTRIES_MAX:
             kept.append(entry)
     return tuple(reversed(kept[:ENTRIES_MAX]))
 
 
-def counts(entry: Entry, now: float) -> float:
-    """What the evidence counts now."""
-    age_s = max(0.0, now - entry.at)
-    return 0.0 if age_s >= EXPIRES_S else entry.weight * 0.5 ** (age_s / HALF_LIFE_S)
-
-
-def scores(entries: Iterable[Entry], uid: int | None, now: float) -> dict[str, float]:
+def scores(entries: Iterable[Entry], uid: int | None, fading: Fading, now: float) -> dict[str, float]:
     """The score of each node for the jobs of ``uid``; ``None``: for somebody who has no evidence of his own."""
     by_owner: dict[tuple[str, int], float] = {}
     for entry in entries:
         key = (entry.node, entry.uid)
-        by_owner[key] = by_owner.get(key, 0.0) + counts(entry, now)
+        by_owner[key] = by_owner.get(key, 0.0) + fading.counts(entry, now)
     found: dict[str, float] = {}
     for (node, owner), score in by_owner.items():
         found[node] = found.get(node, 0.0) + (score if owner == uid else min(OWNER_MOST, score))
@@ -116,7 +124,7 @@ def scores(entries: Iterable[Entry], uid: int | None, now: float) -> dict[str, f
 
 
 def excluded(
-    entries: Sequence[Entry], nodes: Nodes, uid: int, partitions: Iterable[str], now: float
+    entries: Sequence[Entry], nodes: Nodes, uid: int, partitions: Iterable[str], fading: Fading, now: float
 ) -> tuple[str, ...]:
     """The nodes that the next submission of this owner keeps off, the worst first.
 
@@ -128,9 +136,9 @@ def excluded(
         for node in nodes.nodes
         if (not wanted or wanted & set(node.partitions)) and not node.drained and node.state != "DOWN"
     }
-    bad = {name: score for name, score in scores(entries, uid, now).items() if score >= THRESHOLD}
+    bad = {name: score for name, score in scores(entries, uid, fading, now).items() if score >= THRESHOLD}
     there = sorted((name for name in bad if name in usable), key=lambda name: (-bad[name], name))
-    most = max(int(SHARE * len(usable)), 1 if len(usable) > 1 else 0)
+    most = max(int(fading.share * len(usable)), 1 if fading.share and len(usable) > 1 else 0)
     return tuple(there[:most])
 
 
@@ -159,6 +167,6 @@ def content(entries: Iterable[Entry]) -> dict[str, Any]:
 
 
 __all__ = [
-    "EXPIRES_S", "HALF_LIFE_S", "NAME", "OWNER_MOST", "SHARE", "THRESHOLD", "WEIGHT", "Entry", "Failure", "content",
-    "counts", "excluded", "from_content", "remember", "scores",
+    "NAME", "OWNER_MOST", "THRESHOLD", "WEIGHT", "Entry", "Fading", "Failure", "content", "excluded", "from_content",
+    "remember", "scores",
 ]  # fmt: skip

@@ -60,6 +60,9 @@ class Overlap:
     since: float
     job: str
     uid: int
+    user: str = ""
+    account: str = ""
+    partition: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,9 +123,9 @@ def from_content(content: Mapping[str, Any] | None) -> Recent:
             nodes = tuple(name for name in map(text, names_[:END_NODES_MAX]) if name)
             ends.append(End(number(row[0]), row[1], row[2], row[3], text(row[4], 32), nodes))
     overlaps = tuple(
-        Overlap(number(row[0]), row[1], row[2])
+        Overlap(number(row[0]), row[1], row[2], text(row[3]), text(row[4]), text(row[5]))
         for row in rows(found.get("overlaps"), ROWS_MAX)
-        if len(row) == 3 and type(row[2]) is int and text(row[1], 64)
+        if len(row) == 6 and type(row[2]) is int and text(row[1], 64)
     )
     return Recent(tuple(resubmissions), tuple(ends), overlaps)
 
@@ -134,7 +137,7 @@ def content(recent: Recent) -> dict[str, Any]:
             [it.at, it.job, it.submission, it.uid, it.user, it.account, it.partition] for it in recent.resubmissions
         ],
         "ends": [[it.at, it.job, it.submission, it.uid, it.outcome, list(it.nodes)] for it in recent.ends],
-        "overlaps": [[it.since, it.job, it.uid] for it in recent.overlaps],
+        "overlaps": [[it.since, it.job, it.uid, it.user, it.account, it.partition] for it in recent.overlaps],
     }
 
 

@@ -14,14 +14,11 @@ from slurm_dispatch.controller.tickfile import number, text
 from slurm_dispatch.slurm.port import Nodes, Unknown
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Callable, Mapping
 
 NAME = "silent"
 GAP_S = 300.0
 """Looks further apart than this say nothing of the time between: what is silent now is seen for the first time."""
-FEW = 5
-SHARE = 0.01
-"""No suspicion acts while more nodes than the larger of :data:`FEW` and this share of all are silent."""
 GIVEN_UP_S = 3600.0
 """A node that is DOWN and has been silent for this long was given up by Slurm and says nothing of the network now."""
 PINGS = 2
@@ -65,11 +62,21 @@ def look(before: Silence, answer: Nodes | Unknown, now: float) -> Silence:
     return Silence(now, silent, drained)
 
 
-def suspects(silence: Silence, answer: Nodes | Unknown, config: Mapping[str, str] | Unknown, now: float) -> Suspects:
+def suspects(
+    silence: Silence,
+    answer: Nodes | Unknown,
+    config: Callable[[], Mapping[str, str] | Unknown],
+    now: float,
+    *,
+    share: float,
+    count: int,
+) -> Suspects:
     """Whose silence may be acted on now.
 
     :param answer: the look of this very pass.
-    :param config: Slurm's configuration as it is now, since a slurmctld that has started again says so in it.
+    :param config: asks for Slurm's configuration as it is now, since a slurmctld that has started again says so in
+        it; called only where a node is silent.
+    :param share: no suspicion acts while more than this share of the nodes is silent, and more than ``count``.
     """
     if isinstance(answer, Unknown):
         return Suspects(why=f"Slurm does not tell its nodes: {answer.why}")
@@ -80,15 +87,16 @@ def suspects(silence: Silence, answer: Nodes | Unknown, config: Mapping[str, str
     ]
     if not counted:
         return Suspects()
-    most = max(FEW, SHARE * len(answer.nodes))
+    most = max(float(count), share * len(answer.nodes))
     if len(counted) > most:
         return Suspects(why=f"{len(counted)} nodes are silent, more than {most:g}: that is not about one node")
-    if isinstance(config, Unknown):
-        return Suspects(why=f"Slurm does not tell since when slurmctld runs: {config.why}")
-    started = _seconds(config.get("BOOT_TIME", ""))
+    told = config()
+    if isinstance(told, Unknown):
+        return Suspects(why=f"Slurm does not tell since when slurmctld runs: {told.why}")
+    started = _seconds(told.get("BOOT_TIME", ""))
     if started is None:
         return Suspects(why="Slurm does not tell since when slurmctld runs")
-    wait_s = PINGS * ping_s(config)
+    wait_s = PINGS * ping_s(told)
     if now < started + wait_s:
         return Suspects(why=f"slurmctld has not run for two pings ({wait_s:g} s) yet")
     living = {node.name for node in answer.nodes if node.silent and node.state != "DOWN"}
@@ -103,7 +111,7 @@ def ping_s(config: Mapping[str, str]) -> float:
 
 def _seconds(value: str) -> float | None:
     """``300 sec`` or ``1796029694``."""
-    word = value.split(" ")[0]
+    word = value.split(" ", maxsplit=1)[0]
     return float(word) if word.isascii() and word.isdigit() else None
 
 
@@ -125,6 +133,4 @@ def _times(value: object) -> dict[str, float]:
     return {name: at for name, at in found.items() if name and at >= 0.0}
 
 
-__all__ = [
-    "FEW", "GAP_S", "NAME", "SHARE", "Silence", "Suspects", "content", "from_content", "look", "ping_s", "suspects",
-]  # fmt: skip
+__all__ = ["GAP_S", "NAME", "Silence", "Suspects", "content", "from_content", "look", "ping_s", "suspects"]
