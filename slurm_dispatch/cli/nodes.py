@@ -70,7 +70,7 @@ def evidence(
     off: set[str] = set()
     if not isinstance(answer, Unknown):
         for partition in sorted({name for node in answer.nodes for name in node.partitions}):
-            off.update(memory.excluded(hints.memory, answer, uid, [partition], fading, now))
+            off.update(memory.excluded(hints.memory, answer, uid, [partition], fading, now=now))
     names = {name for name, score in scores.items() if everything or score >= memory.THRESHOLD}
     names |= {name for name, node in told.items() if node.silent}
     rows = []

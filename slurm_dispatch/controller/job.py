@@ -49,6 +49,7 @@ class Report:
     :param trouble: why it could not be finished, one line, or empty.
     :param done_notes: notes that are facts now.
     :param refuse: identity words of submissions that must not start any more.
+    :param site: what it has to say for the whole site, as :mod:`slurm_dispatch.controller.hearsay` packs it.
     """
 
     key: str
@@ -60,6 +61,7 @@ class Report:
     trouble: str = ""
     done_notes: list[str] = field(default_factory=list)
     refuse: list[str] = field(default_factory=list)
+    site: dict[str, Any] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)

@@ -124,7 +124,7 @@ def scores(entries: Iterable[Entry], uid: int | None, fading: Fading, now: float
 
 
 def excluded(
-    entries: Sequence[Entry], nodes: Nodes, uid: int, partitions: Iterable[str], fading: Fading, now: float
+    entries: Sequence[Entry], nodes: Nodes, uid: int, partitions: Iterable[str], fading: Fading, *, now: float
 ) -> tuple[str, ...]:
     """The nodes that the next submission of this owner keeps off, the worst first.
 
