@@ -85,6 +85,7 @@ class Submission:
     """One call of sbatch, from its intent on.
 
     :param replaced: its object was replaced before it ran (fact ``adopted``): it is a stray.
+    :param back: how many of ``ends`` were there when we requeued it last.
     :param suspected: the fact ``suspected``, if there is one and it was not cleared.
 
     :param seq: of the intent.
@@ -112,11 +113,12 @@ class Submission:
     refusals: tuple[Refusal, ...]
     replaced: bool = False
     suspected: Suspected | None = None
+    back: int = 0
 
     @property
     def end(self) -> End | None:
-        """The end for good, if it has come."""
-        return self.ends[-1] if self.ends and self.ends[-1].final else None
+        """The end for good, if it has come and the object was not requeued since."""
+        return self.ends[-1] if len(self.ends) > self.back and self.ends[-1].final else None
 
     @property
     def execution(self) -> Execution | None:
@@ -332,6 +334,7 @@ class State:
     :param no_progress: executions in a row that ended without durable progress.
     :param node_hours: of all executions that ended.
     :param requeued: the current object was requeued by us, and has not started since.
+    :param unseen: there can have been an execution that no fact tells of.
     :param step: the greatest step that was published under the latest epoch that published anything.
     :param strays: (submission, Slurm job id) of objects that were cancelled as not current.
     :param nodes: (attempt, node, clean) of the node facts.
@@ -362,6 +365,7 @@ class State:
     no_progress: int
     node_hours: float
     requeued: bool
+    unseen: bool
     step: int | None
     progress_at: float | None
     strays: frozenset[tuple[int, int]]
