@@ -172,6 +172,11 @@ class Details:
             self._rows.update(self._port.accounting(asked, since=self._since))
         return self._rows.get(slurm_job_id, Unknown("no answer about this object"))
 
+    @property
+    def port(self) -> SlurmPort:
+        """Slurm itself, for what must be asked at this moment."""
+        return self._port
+
     def refresh(self) -> None:
         """Forget what was answered: the next question is a new one."""
         self._details.clear()
