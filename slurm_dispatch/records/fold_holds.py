@@ -62,6 +62,9 @@ class HoldFacts(Building):
         if how == "person":
             self.hold = None
             self.forget()
+            if self.due is not None:  # at once
+                kept = tuple(option for option in self.due.changes if not option.startswith("--begin="))
+                self.due = replace(self.due, changes=kept, not_before=None)
 
     def _held(self, fact: Fact, body: Any) -> None:
         if self.holding is None or body["on"] != self.holding.seq:

@@ -10,7 +10,7 @@ import pytest
 from slurm_dispatch.errors import BadDataError
 from slurm_dispatch.model.outcome import Outcome
 from slurm_dispatch.records.actions import Action, AppendFact, Cancel, LookUp, Nothing, Submit
-from slurm_dispatch.records.decide import LISTING_LAG_S, NEVER_SUBMITTED_S, Policy, decide
+from slurm_dispatch.records.decide import LISTING_LAG_S, NEVER_SUBMITTED_S, decide
 from slurm_dispatch.records.observation import (
     Absent,
     Found,
@@ -22,6 +22,7 @@ from slurm_dispatch.records.observation import (
     Seen,
     Unknown,
 )
+from slurm_dispatch.records.policy import Policy
 from slurm_dispatch.records.settle import Adopt, Burn, Wait, settle
 from slurm_dispatch.records.state import Phase, SlurmObject
 from slurm_dispatch.rules.rule import parse_rules
