@@ -87,6 +87,19 @@ def look(state: State, view: View, details: Details) -> Look:
     return _Observer(state.spec, submission, current.slurm_job_id, view, details, state.request is not None).look()
 
 
+def look_elder(state: State, view: View, details: Details) -> ObjectAlive | ObjectEnded | Unknown:
+    """Observe the object that is followed although it is not the current one."""
+    elder = state.elder
+    if elder is None or elder.object is None:
+        return Unknown("no object")
+    if isinstance(view.queue, port.Unknown):
+        return Unknown(view.queue.why)
+    if view.cluster and elder.object.cluster != view.cluster:
+        return Unknown(f"the object is on cluster {elder.object.cluster}, and this tick asks {view.cluster}")
+    observer = _Observer(state.spec, elder, elder.object.slurm_job_id, view, details, state.request is not None)
+    return observer.look().object
+
+
 def in_time(submit_time: int | None, submission: Submission) -> bool:
     """An object that was submitted at this time can be the submission's."""
     return submit_time is None or submission.at - SKEW_S <= submit_time <= submission.deadline + SKEW_S
@@ -386,4 +399,4 @@ def _evidence(detail: port.JobDetail | None, source: str) -> dict[str, Any]:
     }
 
 
-__all__ = ["ALIVE", "LOST_AFTER_S", "OVER", "SKEW_S", "WAITING", "Look", "in_time", "look"]
+__all__ = ["ALIVE", "LOST_AFTER_S", "OVER", "SKEW_S", "WAITING", "Look", "in_time", "look", "look_elder"]

@@ -10,7 +10,6 @@ now, and an object that was requeued already must not be requeued again.
 
 from __future__ import annotations
 
-import os
 import random
 import time
 from dataclasses import replace
@@ -25,16 +24,22 @@ from slurm_dispatch.errors import BadDataError
 from slurm_dispatch.model.hostlist import expand
 from slurm_dispatch.model.outcome import Action, Outcome
 from slurm_dispatch.records import cessation
+from slurm_dispatch.records.actions import UpdateObject
+from slurm_dispatch.records.changes import held_nodes
+from slurm_dispatch.records.elders import not_ceased
 from slurm_dispatch.records.observation import CessationAnswer, Unknown
 from slurm_dispatch.records.state import Phase
+from slurm_dispatch.records.verdict import rule_of
 from slurm_dispatch.slurm import port
+from slurm_dispatch.slurm.directives import sbatch_options
+from slurm_dispatch.slurm.options import parse
 from slurm_dispatch.state.asked import read_asked, write_asked
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from slurm_dispatch.controller.view import Details, View
-    from slurm_dispatch.records.actions import AskCessation, Requeue, Tell, UpdateObject
+    from slurm_dispatch.records.actions import AskCessation, Requeue, Tell
     from slurm_dispatch.records.cessation import AskedExecution
     from slurm_dispatch.records.facts import Fact
     from slurm_dispatch.records.observation import Observation
@@ -42,6 +47,8 @@ if TYPE_CHECKING:
     from slurm_dispatch.records.state import SlurmObject, State
     from slurm_dispatch.state.jobs import Record
 
+BEGIN_DELAY_S = 180.0
+"""Slurm lets a restarted object wait for two minutes; a begin time that is found later is a person's."""
 _BRINGS_BACK = frozenset({Action.RESUBMIT.value, Action.REQUEUE.value})
 
 
@@ -63,12 +70,14 @@ class Engine:
         self._done: set[tuple[Any, ...]] = set()
         self._counts = None if view.site.answers == {} else read_asked(record.folder)
         self._told_now: set[str] = set()
+        self._state: State | None = None
         self.said = Hearsay()
 
     # What it sees.
 
     def policy(self, base: Policy, state: State) -> Policy:
-        """The site's policy for this job now."""
+        """The site's policy for this job now, as ``state`` shows it."""
+        self._state = state
         return self._view.site.policy(base, self._whose(state), self._tally, self._view.at, self._jitter)
 
     def observe(self, state: State, observation: Observation) -> Observation:
@@ -97,7 +106,7 @@ class Engine:
     def _answers(self, state: State) -> dict[str, CessationAnswer]:
         """What has just been answered about this job's executions, with how often it was before."""
         found: dict[str, CessationAnswer] = {}
-        attempts = {it.attempt for it in elders.executions(state)}
+        attempts = {it.attempt for it in not_ceased(state)}
         for attempt, it in self._view.site.answers.items():
             if attempt not in attempts:
                 continue
@@ -145,7 +154,8 @@ class Engine:
     def update(self, state: State, action: UpdateObject) -> str:
         """Change fields of the object; why it could not be done, or empty."""
         it = action.object
-        mark = ("update", it.slurm_job_id, *sorted(action.fields.items()))
+        fields = self._with_own(state, action.fields)
+        mark = ("update", it.slurm_job_id, *sorted(fields.items()))
         if mark in self._done:
             return ""
         detail, why, _ = self._ours(state, it, action.submission)
@@ -153,7 +163,7 @@ class Engine:
             return ""  # it runs, or is over: what was to be changed is past
         if detail is not None:
             try:
-                answer = self._details.port.update(it.slurm_job_id, it.cluster or None, action.fields)
+                answer = self._details.port.update(it.slurm_job_id, it.cluster or None, fields)
             except ValueError as error:
                 raise BadDataError(f"job {state.spec.job}: {error}") from error
             why = "" if answer.done else answer.why
@@ -161,6 +171,38 @@ class Engine:
             self._done.add(mark)
             return ""
         return f"cannot update Slurm job {it.slurm_job_id}: {why}"
+
+    def _with_own(self, state: State, fields: Mapping[str, str]) -> Mapping[str, str]:
+        """The nodes that the user excluded himself stay excluded: Slurm's field is one list."""
+        if "ExcNodeList" not in fields:
+            return fields
+        given, _, _ = sbatch_options(self._record.script(state.script_sha256))
+        own = parse(state.spec.argv).last("exclude") or given.last("exclude")
+        mine = "" if own is None else own.value or ""
+        if not mine or mine.startswith(("/", ".")):  # sbatch takes a file's name too
+            return fields
+        return {**fields, "ExcNodeList": f"{mine},{fields['ExcNodeList']}"}
+
+    def lift(self, state: State, policy: Policy) -> UpdateObject | None:
+        """Slurm itself has just restarted the object of a job that is to keep its id: what lifts the begin delay.
+
+        ``None`` where nothing is to be lifted; a begin time that a person set later is his.
+        """
+        current, it = state.current, state.object
+        if current is None or it is None or not current.ends or state.phase not in {Phase.QUEUED, Phase.RUNNING}:
+            return None
+        end, queued = current.ends[-1], self._view.of_id(it.slurm_job_id)
+        if queued is None or queued.state != "PENDING" or queued.reason != "BeginTime" or end.final:
+            return None
+        if state.request is not None or state.hold is not None or state.spec.shared:
+            return None
+        if not 0.0 <= self._view.at - end.at < BEGIN_DELAY_S:
+            return None
+        if rule_of(state, policy, end.outcome).action is not Action.REQUEUE:
+            return None
+        nodes = held_nodes(state)
+        fields = {"StartTime": "now", **({"ExcNodeList": ",".join(nodes)} if nodes else {})}
+        return UpdateObject(it, current.number, fields)
 
     def tell(self, state: State, action: Tell) -> dict[str, Any] | None:
         """Have the owner told.
@@ -193,9 +235,21 @@ class Engine:
         self.said.ask = list(known.values())
         self.said.last = self.said.last or action.last
 
-    def _ours(
-        self, state: State, it: SlurmObject, submission: int
-    ) -> tuple[port.JobDetail | None, str, bool]:
+    def bodies(self, state: State, kind: str, body: Mapping[str, Any]) -> list[Mapping[str, Any]]:
+        """What to append for a decided fact: an answer comes after how often the one before it came."""
+        if kind != "cessation":
+            return [body]
+        attempt = str(body["attempt"])
+        before, since = state.cessation.get(attempt), (self._counts or {}).get(attempt)
+        told = None
+        if before is not None:
+            told = cessation.Counted(
+                before.answer, before.source, before.detail, before.count, before.first, before.last
+            )
+        answer = cessation.CessationAnswer(body["answer"], body["source"], body["detail"], body["last"])
+        return list(cessation.facts_of(attempt, told, since, answer)[0]) or [body]
+
+    def _ours(self, state: State, it: SlurmObject, submission: int) -> tuple[port.JobDetail | None, str, bool]:
         """The object as Slurm has it now, if it is still the submission's; else why not, and whether for certain."""
         answer = self._details.port.detail([it.slurm_job_id]).get(it.slurm_job_id, port.Unknown("no answer"))
         if isinstance(answer, port.Unknown):
@@ -203,9 +257,7 @@ class Engine:
         if isinstance(answer, port.Absent):
             return None, f"Slurm has no job {it.slurm_job_id} any more", True
         detail = answer.value
-        if detail.uid != state.spec.uid or (
-            detail.word is not None and detail.word != state.spec.word(submission)
-        ):
+        if detail.uid != state.spec.uid or (detail.word is not None and detail.word != state.spec.word(submission)):
             return None, f"Slurm job {it.slurm_job_id} is another job now", True
         return detail, "", False
 
@@ -254,8 +306,11 @@ class Engine:
             at = self._view.at
             self.said.ended.append(Ended(number, at, outcome, names if len(names) <= NODES_MAX else ()))
 
-    def finish(self, state: State) -> Hearsay:
+    def finish(self) -> Hearsay:
         """At the end of the pass: what the tick is to hear."""
+        state = self._state
+        if state is None:
+            return self.said
         whose = self._whose(state)
         self.said.account, self.said.partition = whose.account[:128], whose.partition[:128]
         self.said.clock = state.phase is Phase.HELD
@@ -289,9 +344,4 @@ def _names(nodes: str) -> tuple[str, ...]:
         return ()
 
 
-def folder_of(record: Record, key: str) -> str:
-    """The folder of another record beside this one."""
-    return os.path.join(os.path.dirname(record.folder), key)
-
-
-__all__ = ["Engine", "folder_of"]
+__all__ = ["Engine"]

@@ -118,6 +118,7 @@ class Keeper:
             answers=dict(self._answers),
             told=dict(self._told),
             cessation=self._asker is not None and self._asker.answers,
+            known=True,
         )
         return self._given
 

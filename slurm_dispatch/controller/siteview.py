@@ -63,6 +63,7 @@ class SiteView:
     :param answers: attempt: an answer about cessation that has just come.
     :param told: (key, seq of the hold, what): the status of the command that told the owner.
     :param cessation: somebody answers about cessation.
+    :param known: a tick made it, which asks and tells for the jobs; false for what a user runs himself.
     """
 
     rules: SiteRules = field(default_factory=SiteRules)
@@ -72,6 +73,7 @@ class SiteView:
     answers: Mapping[str, CessationAnswer] = field(default_factory=dict)
     told: Mapping[tuple[str, int, str], int | None] = field(default_factory=dict)
     cessation: bool = False
+    known: bool = False
 
     def policy(self, base: Policy, whose: Whose, tally: Tally, now: float, jitter: float) -> Policy:
         """What the site adds to a job of this owner, now.

@@ -348,7 +348,7 @@ class Controller:
         memory.put_off.pop(uid, None)
         try:
             reports = owner.unpack(ended.answer, work.keys, work.notes)
-            user = user_name(uid)
+            user = owner.user_name(uid)
             heard = [hearsay.unpack(report.site, uid, user) for report in reports]
         except DispatchError as error:
             self._trouble(ended.name, f"the jobs of {ended.name}: {error.line()}")
@@ -430,14 +430,6 @@ def job_folder(folder: StateFolder, key: str) -> JobFolder | None:
     except (BadDataError, FileNotFoundError):
         return None
     return JobFolder(key, found.st_uid) if stat.S_ISDIR(found.st_mode) else None
-
-
-def user_name(uid: int) -> str:
-    """The name that this uid has here, or the uid as text."""
-    try:
-        return pwd.getpwuid(uid).pw_name
-    except KeyError:
-        return str(uid)
 
 
 def identity(uid: int) -> tuple[int, list[int]]:
