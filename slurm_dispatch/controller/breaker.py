@@ -81,8 +81,8 @@ def judge(before: Breaker, recent: Recent, drained: Mapping[str, float], bounds:
         for uid, count in counted.items():
             if count > most:
                 owners.setdefault(uid, f"{count} {what} of one user in {minutes:g} minutes, more than {most}")
-        # One owner alone never gets beyond the bound: half of it is the most that he adds.
-        together = sum(min(count, (most + 1) // 2) for count in counted.values())
+        # One owner alone never gets beyond the bound: little more than half of it is the most that he adds.
+        together = sum(min(count, most // 2 + 1) for count in counted.values())
         if len(counted) > 1 and together > most and not reason:
             reason = f"{sum(counted.values())} {what} in {minutes:g} minutes, more than {most}"
     row = _drained_in_a_row(recent.ends, drained, now)

@@ -41,6 +41,8 @@ TELL_AT_ONCE = 4
 TELLING_MAX = 1_000
 """Messages that wait; more come again with the next ticks."""
 RESERVE_S = 5.0
+SAID_MAX = 100
+"""Different troubles with the command that are said."""
 _LOOK_S = 0.01
 """A wait of nothing reads nothing."""
 
@@ -74,6 +76,7 @@ class Keeper:
         self._nodes_at = -NODES_AGE_S
         self._heard: list[_Heard] = []
         self._said_why = ""
+        self._said: set[str] = set()
         self._told: dict[tuple[str, int, str], int | None] = {}
         self._under_way: dict[str, tuple[str, int, str]] = {}
         self._asked: dict[str, tuple[str, float]] = {}  # attempt: whose job, when (monotonic)
@@ -213,7 +216,13 @@ class Keeper:
         for ended in self._telling.wait(_LOOK_S):
             about = self._under_way.pop(ended.name, None)
             if about is not None:
-                self._told[about] = None if ended.answer is None else json.loads(ended.answer)
+                status = None if ended.answer is None else json.loads(ended.answer)
+                self._told[about] = status
+                if status != 0:
+                    why = ended.why or (
+                        "it could not be run, or not to its end" if status is None else f"status {status}"
+                    )
+                    self._say_once(f"the notify command fails: {why}")
 
     def _ask(self, key: str, said: Hearsay) -> None:
         if self._asker is None or not said.ask:
@@ -246,6 +255,11 @@ class Keeper:
             return in_child(*_identity(rules.notify_user), work, rules.notify_timeout_s + RESERVE_S, site_files=True)
 
         self._telling.start(name, run, rules.notify_timeout_s + 2 * RESERVE_S)
+
+    def _say_once(self, line: str) -> None:
+        if line not in self._said and len(self._said) < SAID_MAX:
+            self._said.add(line)
+            self._log(line)
 
     def _say_why(self, why: str) -> None:
         """Why no suspicion acts, once until it is another reason or none."""
