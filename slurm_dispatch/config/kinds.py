@@ -8,6 +8,7 @@ from __future__ import annotations
 import math
 import os
 from dataclasses import dataclass
+from datetime import date
 from typing import TYPE_CHECKING, Any
 
 from slurm_dispatch.errors import BadDataError, UsageError, show
@@ -178,6 +179,10 @@ def _choice(setting: Setting, value: Any) -> str:
     return text
 
 
+def _date(setting: Setting, value: Any) -> str:
+    return value.isoformat() if isinstance(value, date) else _text(setting, value)  # TOML has dates of its own
+
+
 def _text(_setting: Setting, value: Any) -> str:
     if not isinstance(value, str) or not value:
         raise UsageError(f"{show(value)} is not a text" if value != "" else "it is empty")
@@ -188,7 +193,7 @@ KINDS: dict[str, Callable[[Setting, Any], Any]] = {
     "argv": _argv,
     "bool": _bool,
     "choice": _choice,
-    "date": _text,
+    "date": _date,
     "int": _int,
     "names": _words,
     "number": _float,

@@ -36,9 +36,10 @@ class Limit:
         """Whether it is about such a job.
 
         :param account: ``""`` while nobody has said which; then a limit that asks for one does not count.
+        :param partition: or several with commas between, of which Slurm takes one.
         """
         asked = ((self.user, user), (self.account, account), (self.partition, partition))
-        return all(names is None or word in names for names, word in asked)
+        return all(names is None or any(part in names for part in word.split(",")) for names, word in asked)
 
     def __str__(self) -> str:
         return f"the site's limit {self.number}"

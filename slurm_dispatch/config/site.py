@@ -38,7 +38,8 @@ class Site:
     """The settings as loaded; each is explained in :data:`~slurm_dispatch.config.settings.SETTINGS`.
 
     :param path: the file they came from.
-    :param given: the settings that the file has, each with its line there (0 where it could not be found).
+    :param given: the settings that the file has, each with its line there (0 where it could not be found);
+        ``limit.2.user`` for those of the second limit.
     """
 
     path: str
@@ -163,6 +164,7 @@ def parse_site(path: str, content: dict[str, Any], text: str = "") -> Site:
     if wrong:
         raise ConfigurationError(f"{show(path)}: " + " | ".join(wrong))
     given = {name: lines.get(name, 0) for name in content}
+    given.update({name: line for name, line in lines.items() if name.startswith("limit.")})
     return Site(path=path, **values, given=given)
 
 
