@@ -17,7 +17,7 @@ TOP = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(TOP))
 
 from slurm_dispatch.config.documents import reference, sample  # noqa: E402
-from slurm_dispatch.records.facts import KINDS  # noqa: E402
+from slurm_dispatch.records.facts import KINDS, OPTIONAL  # noqa: E402
 from slurm_dispatch.records.state import ANY_TIME, LAW, PHASE_TEXTS, Phase  # noqa: E402
 from slurm_dispatch.rules.plan import MEANING, plan  # noqa: E402
 
@@ -81,7 +81,10 @@ def states() -> str:
             "",
             table(
                 ("fact", "fields"),
-                [(kind, ", ".join(f"`{name}`" for name in fields)) for kind, fields in KINDS.items()],
+                [
+                    (kind, ", ".join(f"`{name}`" for name in [*fields, *OPTIONAL.get(kind, {})]))
+                    for kind, fields in KINDS.items()
+                ],
             ),
             "",
         ]
