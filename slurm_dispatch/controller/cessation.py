@@ -13,12 +13,13 @@ from typing import TYPE_CHECKING
 
 from slurm_dispatch.controller.children import Children, Ended
 from slurm_dispatch.errors import BadDataError, ConfigurationError
-from slurm_dispatch.records.cessation import UNKNOWN, AskedExecution, CessationAnswer
+from slurm_dispatch.records.cessation import UNKNOWN, AskedExecution, answered
 from slurm_dispatch.state.as_user import groups_of, in_child
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
 
+    from slurm_dispatch.records.observation import CessationAnswer
     from slurm_dispatch.slurm.cessation import CessationSignal
 
 AT_ONCE = 8
@@ -109,7 +110,7 @@ class Asker:
             except BadDataError as error:
                 why = str(error)
         source = "" if self._signal is None else self._signal.source
-        return {it.attempt: CessationAnswer(UNKNOWN, source, why, time.time()) for it in asked}
+        return {it.attempt: answered(UNKNOWN, source, why, time.time()) for it in asked}
 
     def ask(self, executions: Sequence[AskedExecution], deadline_s: float) -> Mapping[str, CessationAnswer]:
         """Start, and collect until the deadline. One that did not come by then is missing: ask again."""
@@ -145,7 +146,7 @@ def _pack(answers: Mapping[str, CessationAnswer]) -> bytes:
 def _unpack(data: bytes, attempts: Sequence[str]) -> dict[str, CessationAnswer]:
     try:
         found = {
-            str(key): CessationAnswer(str(answer), str(source), str(detail), float(at))
+            str(key): answered(str(answer), str(source), str(detail), float(at))
             for key, answer, source, detail, at in json.loads(data)
         }
     except (ValueError, TypeError, RecursionError) as error:

@@ -9,15 +9,17 @@ from __future__ import annotations
 import json
 import re
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from slurm_dispatch.errors import BadDataError, one_line, show
 from slurm_dispatch.records import forms as f
+from slurm_dispatch.records.observation import CessationAnswer
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Iterable, Sequence
 
     from slurm_dispatch.records.facts import Fact
+    from slurm_dispatch.records.state import Cessation, ElderExecution
 
 CEASED = "ceased"
 RUNNING = "running"
@@ -27,10 +29,6 @@ SCAN = "scan"
 BOOT = "boot"
 DETAIL_MAX = 500
 """Characters of an answer's detail."""
-DETAIL_EVERY_S = 3600.0
-"""An equal answer with another detail becomes a fact no sooner than this after the one before."""
-COUNT_MAX = 1440
-"""So many equal answers are a fact: the cache that is lost loses no more than a day of them."""
 NODES_MAX = 65_536
 """Nodes of one execution: more than Slurm can have in one cluster."""
 NODE_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,254}\Z")
@@ -39,25 +37,14 @@ QUESTION_MAX = 24 << 20
 """Bytes of a question: the longest names of the most nodes."""
 
 
-@dataclass(frozen=True, slots=True)
-class CessationAnswer:
-    """Are the processes of an execution gone?
+def answered(answer: str, source: str, detail: str, at: float) -> CessationAnswer:
+    """One answer: one of :data:`ANSWERS`, and a detail that is one short line whatever somebody printed.
 
-    :param answer: one of :data:`ANSWERS`.
-    :param source: who said it: ``slurm-nodes``, or the name of the site's command.
-    :param detail: one line for a person, at most :data:`DETAIL_MAX` characters.
-    :param at: Unix seconds when it was answered.
+    :raises BadDataError: ``answer`` is none.
     """
-
-    answer: str
-    source: str
-    detail: str
-    at: float
-
-    def __post_init__(self) -> None:
-        if self.answer not in ANSWERS:
-            raise BadDataError(f"{show(self.answer)} is no answer about cessation; it is one of {', '.join(ANSWERS)}")
-        object.__setattr__(self, "detail", one_line(self.detail)[:DETAIL_MAX])
+    if answer not in ANSWERS:
+        raise BadDataError(f"{show(answer)} is no answer about cessation; it is one of {', '.join(ANSWERS)}")
+    return CessationAnswer(answer, source, one_line(detail)[:DETAIL_MAX], at)
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,7 +95,7 @@ class AskedExecution:
 
 @dataclass(frozen=True, slots=True)
 class Counted:
-    """Equal answers, as a ``cessation`` fact or the cache ``<record>/asked`` has them.
+    """Equal answers that no fact says yet, as the cache ``<record>/asked`` keeps them.
 
     :param first: when the first of them was given, ``last``: the last (Unix seconds).
     """
@@ -120,17 +107,19 @@ class Counted:
     first: float
     last: float
 
-    def body(self, attempt: str) -> dict[str, Any]:
-        """The body of the fact ``cessation``."""
-        return {
-            "attempt": attempt,
-            "answer": self.answer,
-            "source": self.source,
-            "detail": self.detail,
-            "count": self.count,
-            "first": self.first,
-            "last": self.last,
-        }
+
+def asked(
+    it: ElderExecution, names: Sequence[str], *, uid: int, user: str, end: float | None, words: Sequence[NodeWord]
+) -> AskedExecution:
+    """The question about an execution.
+
+    :param names: the names in its node list.
+    :param words: see :func:`words_of`; of the record whose execution it is.
+    :raises BadDataError: see :class:`AskedExecution`.
+    """
+    return AskedExecution(
+        it.cluster, it.slurm_job_id, it.attempt, tuple(names), it.start_time, end, uid, user, tuple(words)
+    )
 
 
 def words_of(facts: Iterable[Fact], attempt: str) -> tuple[NodeWord, ...]:
@@ -152,33 +141,31 @@ def words_of(facts: Iterable[Fact], attempt: str) -> tuple[NodeWord, ...]:
     return tuple(found)
 
 
-def facts_of(
-    attempt: str, told: Counted | None, since: Counted | None, answer: CessationAnswer
-) -> tuple[tuple[Mapping[str, Any], ...], Counted | None]:
-    """What an answer adds to the record.
+def tally(
+    told: Cessation | None, kept: Counted | None, answer: CessationAnswer
+) -> tuple[CessationAnswer, Counted | None]:
+    """Count an answer that came again.
 
-    :param told: the last ``cessation`` fact of the attempt, or ``None``.
-    :param since: equal answers that were counted since, from the cache, or ``None``.
-    :returns: (bodies of the ``cessation`` facts to append, in order; what the cache keeps now). An answer equal
-        to the one before (answer and source) is only counted. Another one is a fact, after one that has the count.
+    :param told: the last fact about this execution.
+    :param kept: what the cache has; passed over where it does not follow that fact.
+    :returns: (the answer as an observation, with its count, and with what was counted before where it is another
+        one; what the cache keeps from now on).
     """
-    fresh = Counted(answer.answer, answer.source, answer.detail, 1, answer.at, answer.at)
-    if told is not None and told.answer == CEASED:
-        return (), None  # for good
     if told is None:
-        return (fresh.body(attempt),), None
-    if since is not None and not _equal(since, told):
-        since = None  # the cache of another time
-    if not _equal(fresh, told):
-        return ((since.body(attempt), fresh.body(attempt)) if since else (fresh.body(attempt),)), None
-    counted = fresh if since is None else replace(since, detail=fresh.detail, count=since.count + 1, last=fresh.last)
-    news = counted.detail != told.detail and not 0 <= counted.last - told.last < DETAIL_EVERY_S
-    if news or counted.count >= COUNT_MAX:
-        return (counted.body(attempt),), None
-    return (), counted
+        return answer, None
+    if kept is not None and (not _equal(kept, told) or kept.last <= told.last):
+        kept = None
+    if not _equal(answer, told):
+        before = None
+        if kept is not None:
+            before = CessationAnswer(kept.answer, kept.source, kept.detail, kept.last, kept.count, kept.first)
+        return replace(answer, before=before), None
+    first, count = (answer.at, 1) if kept is None else (kept.first, kept.count + 1)
+    counted = Counted(answer.answer, answer.source, answer.detail, count, first, answer.at)
+    return replace(answer, count=count, first=first), counted
 
 
-def _equal(one: Counted, other: Counted) -> bool:
+def _equal(one: Counted | CessationAnswer, other: Cessation) -> bool:
     return (one.answer, one.source) == (other.answer, other.source)
 
 

@@ -17,8 +17,8 @@ from slurm_dispatch.records.cessation import (
     RUNNING,
     UNKNOWN,
     AskedExecution,
-    CessationAnswer,
     NodeWord,
+    answered,
     question,
 )
 from slurm_dispatch.slurm.port import Unknown
@@ -26,6 +26,8 @@ from slurm_dispatch.slurm.run import Finished, Setting, run
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
+
+    from slurm_dispatch.records.observation import CessationAnswer
 
 SLURM_NODES = "slurm-nodes"
 """The built-in answer's name, in the site's settings and in facts."""
@@ -75,7 +77,7 @@ class SiteCommand:
             self._setting.environment, question(execution), workdir=self._setting.workdir, umask=self._setting.umask
         )
         finished = run(self._argv, setting, deadline_s=deadline_s, limit=OUTPUT_MAX)
-        return CessationAnswer(_meaning(finished), self.source, _said(finished), time.time())
+        return answered(_meaning(finished), self.source, _said(finished), time.time())
 
 
 def _meaning(finished: Finished) -> str:
@@ -123,8 +125,8 @@ def judge(execution: AskedExecution, reasons: Mapping[str, str] | Unknown, at: f
     missing = [(node, why) for node, (answer, why) in found.items() if answer == UNKNOWN]
     if not missing and not left:
         text = f"proved for each of {len(found)} nodes" if len(found) > 1 else "proved for its node"
-        return CessationAnswer(CEASED, SLURM_NODES, text, at)
-    return CessationAnswer(RUNNING if left else UNKNOWN, SLURM_NODES, _list(left + missing), at)
+        return answered(CEASED, SLURM_NODES, text, at)
+    return answered(RUNNING if left else UNKNOWN, SLURM_NODES, _list(left + missing), at)
 
 
 def unproved(execution: AskedExecution, reasons: Mapping[str, str] | Unknown) -> list[str]:
@@ -142,15 +144,16 @@ def _by_node(execution: AskedExecution) -> dict[str, list[NodeWord]]:
 
 def _of_node(node: str, words: Sequence[NodeWord], reasons: Mapping[str, str] | Unknown) -> tuple[str, str]:
     """What is known of one node, and in words why it is not proved."""
-    if any(word.how == BOOT and word.verified and word.clean for word in words):
-        return CEASED, ""
-    verified = [word for word in words if word.verified and word.how != BOOT]
+    verified = [word for word in words if word.verified]
     if not verified:
         return UNKNOWN, "its Epilog was not sure which execution it ended" if words else "no word of it"
-    if verified[-1].clean is None:
+    last = verified[-1]  # an earlier one is no longer true, or was not
+    if last.clean is None:
         return UNKNOWN, "its Epilog's scan did not finish"
-    if not verified[-1].clean:
+    if not last.clean:
         return RUNNING, "processes were left when its Epilog ran"
+    if last.how == BOOT:
+        return CEASED, ""
     why = _against(node, reasons)
     return (CEASED, "") if why is None else (UNKNOWN, why)
 
