@@ -14,15 +14,22 @@ import pytest
 from slurm_dispatch.config.limits import Limit
 from slurm_dispatch.controller import hearsay, maintenance
 from slurm_dispatch.controller.breaker import Bounds
+from slurm_dispatch.controller.cessation import Asker
 from slurm_dispatch.controller.hearsay import Hearsay
 from slurm_dispatch.controller.siterules import SiteRules
 from slurm_dispatch.controller.tickfile import write_file
 from slurm_dispatch.errors import BadDataError
+from slurm_dispatch.records.cessation import answered
+from slurm_dispatch.state.asked import read_asked
 from tests.controller.fake_slurm import FakeSlurm
 from tests.controller.site_rig import SiteRig
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
     from pathlib import Path
+
+    from slurm_dispatch.records.cessation import AskedExecution
+    from slurm_dispatch.records.observation import CessationAnswer
 
 ME = pwd.getpwuid(os.getuid()).pw_name
 
@@ -373,6 +380,101 @@ def test_a_clock_that_was_removed_loses_no_hold(rig: SiteRig) -> None:
     assert rig.state(key).phase.value == "held"
     ids = [fact.body["clock"] for fact in rig.facts(key) if fact.kind == "held"]
     assert len(set(ids)) == 2
+
+
+# Cessation.
+
+
+class Says:
+    """Answers what the file says, in a child as the real ones do; a line for each question."""
+
+    source = "says"
+    together = False
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.say("unknown")
+
+    def say(self, answer: str) -> None:
+        (self.folder / "answer").write_text(answer)
+
+    def ask(self, executions: Sequence[AskedExecution], deadline_s: float) -> dict[str, CessationAnswer]:
+        with (self.folder / "asked").open("a") as stream:
+            stream.writelines(f"{it.attempt} {','.join(it.nodes)} {it.user}\n" for it in executions)
+        answer = (self.folder / "answer").read_text()
+        return {it.attempt: answered(answer, self.source, "", time.time()) for it in executions}
+
+    def asked(self) -> list[str]:
+        try:
+            return (self.folder / "asked").read_text().splitlines()
+        except FileNotFoundError:
+            return []
+
+
+def test_a_shared_job_goes_on_when_every_older_execution_has_ceased(tmp_path: Path) -> None:
+    says = Says(tmp_path)
+    rules = SiteRules(cessation_interval_s=5.0)
+    rig = SiteRig(tmp_path, rules, Asker(says, user=ME))
+    key = rig.job(shared=True)
+    rig.start(key)
+    rig.tick()
+    attempt = rig.last(key, "started").body["attempt"]
+    ends(rig, key, "PREEMPTED", "COMPLETING")
+    rig.wait("an answer", lambda: "cessation" in rig.kinds(key))
+    assert decided(rig, key)["why"] == "shared"
+    assert rig.last(key, "cessation").body["answer"] == "unknown"
+    assert says.asked()[0] == f"{attempt} c1 {ME}"
+    says.say("ceased")
+    rig.anew()  # another process has asked nobody yet
+    rig.wait("its release", lambda: "submitted" in rig.kinds(key)[6:])
+    assert rig.last(key, "release").body["how"] == "ceased"
+    assert [fact.body["answer"] for fact in rig.facts(key) if fact.kind == "cessation"] == ["unknown", "ceased"]
+    rig.settle()
+    assert rig.kinds(key).count("intent") == 2
+
+
+def test_equal_answers_are_counted_and_not_written_each_time(tmp_path: Path) -> None:
+    says = Says(tmp_path)
+    rig = SiteRig(tmp_path, SiteRules(cessation_interval_s=0.0), Asker(says, user=ME))
+    key = rig.job(shared=True)
+    rig.start(key)
+    rig.tick()
+    ends(rig, key, "PREEMPTED", "COMPLETING")
+    rig.wait("five questions", lambda: len(says.asked()) >= 5)
+    kept = read_asked(rig.record(key).folder)
+    assert rig.kinds(key).count("cessation") == 1
+    assert [it.count > 1 for it in kept.values()] == [True]
+    says.say("running")
+    rig.wait("another answer", lambda: rig.last(key, "cessation").body["answer"] == "running")
+    counts = [fact.body["count"] for fact in rig.facts(key) if fact.kind == "cessation"]
+    assert len(counts) == 3
+    assert counts[1] > 1
+
+
+def test_a_person_may_release_whatever_the_answers_are(tmp_path: Path) -> None:
+    says = Says(tmp_path)
+    says.say("running")
+    rig = SiteRig(tmp_path, SiteRules(), Asker(says, user=ME))
+    key = rig.job(shared=True)
+    rig.start(key)
+    rig.tick()
+    ends(rig, key, "PREEMPTED", "COMPLETING")
+    rig.wait("an answer", lambda: "cessation" in rig.kinds(key))
+    on = rig.last(key, "decision").seq
+    rig.record(key).append(len(rig.facts(key)) + 1, "release", "user:ada@login", {
+        "on": on, "how": "person", "reason": "looked"})  # fmt: skip
+    rig.settle()
+    assert rig.kinds(key)[-1] == "submitted"
+
+
+def test_where_nobody_answers_a_person_decides(rig: SiteRig) -> None:
+    key = rig.job(shared=True)
+    rig.start(key)
+    rig.tick()
+    ends(rig, key, "PREEMPTED", "COMPLETING")
+    rig.settle()
+    assert rig.state(key).phase.value == "held"
+    assert rig.reports[key].site["ask"] == []
 
 
 # What comes from an owner's child.
