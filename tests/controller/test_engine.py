@@ -221,6 +221,127 @@ def test_without_a_list_of_nodes_nothing_is_avoided(rig: SiteRig) -> None:
     assert decided(rig, key)["inputs"]["excluded"] == []
 
 
+# Suspicion.
+
+
+@pytest.fixture
+def suspicious(tmp_path: Path) -> SiteRig:
+    """A site that allows suspicion, and has ticked before."""
+    rig = SiteRig(tmp_path, SiteRules(suspicion=True))
+    rig.tick()
+    return rig
+
+
+def silent(rig: SiteRig, **about: Any) -> tuple[str, int]:
+    """A job that runs on c1, which has been silent for 29 seconds; its key and its object."""
+    key = rig.job(suspect_s=30.0, **about)
+    number = rig.object(key)
+    rig.start(key)
+    rig.tick()
+    rig.slurm.node("c1", "ALLOCATED", "NOT_RESPONDING")
+    rig.tick()
+    rig.later_s += 29.0
+    rig.tick()
+    assert rig.state(key).phase.value == "running"
+    return key, number
+
+
+def test_a_silent_node_is_replaced_before_slurm_gives_it_up(suspicious: SiteRig) -> None:
+    rig = suspicious
+    key, number = silent(rig)
+    rig.later_s += 2.0
+    rig.settle()
+    second = rig.object(key)
+    assert second != number
+    assert "--exclude=c1" in rig.slurm.job(second)["argv"]
+    assert rig.last(key, "suspected").body["nodes"] == ["c1"]
+    assert rig.slurm.job(number)["states"] == ["RUNNING"]  # it may live on until its replacement runs
+    assert [it.job for it in rig.hints().recent.overlaps] == [key]
+    assert [entry.outcome for entry in rig.hints().memory] == ["suspect"]
+    start = rig.slurm.start(second, nodes="c2")
+    rig.start_note(key, second, start, nodes="c2")
+    rig.settle()
+    assert "CANCELLED" in rig.slurm.job(number)["states"]
+    assert rig.slurm.job(second)["states"] == ["RUNNING"]
+    assert rig.state(key).phase.value == "running"
+    assert rig.hints().recent.overlaps == ()
+
+
+def test_a_node_that_answers_first_keeps_its_run(suspicious: SiteRig) -> None:
+    rig = suspicious
+    key, number = silent(rig)
+    rig.later_s += 2.0
+    rig.settle()
+    second = rig.object(key)
+    rig.slurm.node("c1", "ALLOCATED")
+    rig.settle()
+    assert rig.slurm.job(second)["states"] == ["CANCELLED"]
+    assert rig.slurm.job(number)["states"] == ["RUNNING"]
+    state = rig.state(key)
+    assert state.object is not None
+    assert (state.phase.value, state.object.slurm_job_id) == ("running", number)
+    assert rig.hints().recent.overlaps == ()
+
+
+def test_jobs_whose_nodes_answer_are_left_alone(suspicious: SiteRig) -> None:
+    rig = suspicious
+    other = rig.job(suspect_s=30.0)
+    rig.slurm.start(rig.object(other), nodes="c2")
+    rig.start_note(other, rig.object(other), rig.slurm.job(rig.object(other))["start_time"], nodes="c2")
+    silent(rig)
+    plain = rig.job()  # did not ask for it
+    rig.start(plain)
+    rig.later_s += 2.0
+    rig.settle()
+    assert [rig.state(key).phase.value for key in (other, plain)] == ["running", "running"]
+
+
+@pytest.mark.parametrize("how", ["site", "boot", "many", "nodes", "overlaps", "shared", "maintenance"])
+def test_no_suspicion_acts_where_it_must_not(tmp_path: Path, how: str) -> None:
+    rules = SiteRules(suspicion=how != "site", suspect_overlaps=0 if how == "overlaps" else 10)
+    rig = SiteRig(tmp_path, rules)
+    rig.tick()
+    key, number = silent(rig, shared=how == "shared")
+    if how == "boot":
+        rig.slurm.knob(boot_time=str(int(time.time())))
+    if how == "many":
+        for name in range(10, 16):
+            rig.slurm.node(f"d{name}", "IDLE", "NOT_RESPONDING")
+    if how == "nodes":
+        rig.slurm.knob(nodes="away")
+    if how == "maintenance":
+        write_file(rig.tick_folder, "maintenance.all", {"begin": time.time() - 60.0, "end": None, "by": ""})
+    rig.later_s += 30.0
+    rig.settle()
+    assert (rig.state(key).phase.value, rig.slurm.ids()) == ("running", [number])
+
+
+def test_why_no_suspicion_acts_is_said_once(suspicious: SiteRig) -> None:
+    rig = suspicious
+    for name in range(10, 16):
+        rig.slurm.node(f"d{name}", "IDLE", "NOT_RESPONDING")
+    for _ in range(3):
+        rig.tick()
+    rig.slurm.node("d20", "IDLE", "NOT_RESPONDING")
+    rig.tick()
+    assert len(rig.log) == 1
+    assert "6 nodes are silent" in rig.log[0]
+
+
+def test_one_pass_keeps_to_the_limit_on_overlaps(tmp_path: Path) -> None:
+    rig = SiteRig(tmp_path, SiteRules(suspicion=True, suspect_overlaps=2))
+    rig.tick()
+    keys = [silent(rig)[0] for _ in range(1)]
+    for _ in range(3):
+        key = rig.job(suspect_s=30.0)
+        rig.start(key)
+        keys.append(key)
+    rig.tick()
+    rig.later_s += 2.0
+    rig.settle()
+    assert sum("suspected" in rig.kinds(key) for key in keys) == 2
+
+
 # Slurm calls.
 
 
