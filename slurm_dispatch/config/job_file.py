@@ -39,11 +39,12 @@ def read_job_file(path: str) -> tuple[list[Said], list[UsageError]]:
     """What a job file says, rules one by one, and what is wrong with its names.
 
     :param path: absolute; through a link too, since it is read with the user's own rights.
+    :raises UsageError: it cannot be read, or is not TOML.
     """
     try:
         content, text = parse_toml(path, read_regular(os.path.realpath(path), SIZE_MAX))
     except DispatchError as error:
-        return [], [UsageError(f"job file: {error}", hint=error.hint)]
+        raise UsageError(f"job file: {error}", hint=error.hint) from error
     lines = line_numbers(text)
     said: list[Said] = []
     wrong: list[UsageError] = []

@@ -80,6 +80,8 @@ def warnings(plan: Plan) -> list[str]:
         found.append("the rule for cancelled is about another's scancel only: your own is final")
     if "--no-requeue" not in plan.spec.argv:
         found.append("Slurm itself requeues it (--requeue); the rules apply once the object has ended for good")
+    elif any(word.split("=")[0] == "--requeue" for word in plan.spec.argv):
+        found.append("--requeue does not count: Slurm must not start a job with a shared checkpoint by itself")
     found += _shared(plan)
     found += _suspicion(plan)
     found += _hooks(plan)

@@ -169,7 +169,7 @@ def prepare(
         settings=settings,
         script=script,
         line=line,
-        added=_added(options, script),
+        added=_added(options, script, shared=spec.shared),
         quiet=options.value("quiet") is not None,
         parsable=options.value("parsable") is not None,
         waits=options.value("wait") is not None,
@@ -191,14 +191,15 @@ def _refuse(options: Options, *, hetjob: bool) -> None:
         )
 
 
-def _added(options: Options, script: Script) -> tuple[str, ...]:
-    """What we add to sbatch's options, never against what the user set."""
+def _added(options: Options, script: Script, *, shared: bool) -> tuple[str, ...]:
+    """What we add to sbatch's options, never against what the user set; but Slurm must never start a job with a
+    shared checkpoint again by itself."""
     added = []
-    if not options.requeue():
+    if shared or not options.requeue():
         added.append("--no-requeue")
     outputs = [options.value("output"), options.value("error")]
-    shared = [name for name in outputs if name and name != os.devnull and not _HAS_ID.search(name)]
-    if shared and options.value("open-mode") is None:
+    fixed = [name for name in outputs if name and name != os.devnull and not _HAS_ID.search(name)]
+    if fixed and options.value("open-mode") is None:
         added.append("--open-mode=append")
     if script.path is None and not script.wrap and script.name != "sbatch" and options.value("job-name") is None:
         added.append(f"--job-name={script.name}")
@@ -269,7 +270,7 @@ def _spec(
         name=paths.name,
         root=root,
         shared=settings.flag("shared-checkpoint"),
-        argv=_repeated(line, options, script),
+        argv=_repeated(line, options, script, shared=settings.flag("shared-checkpoint")),
         script_name=line.script,
         script_args=line.arguments,
         script_sha256=hashlib.sha256(script.content).hexdigest(),
@@ -294,13 +295,13 @@ def _spec(
     )
 
 
-def _repeated(line: CommandLine, options: Options, script: Script) -> tuple[str, ...]:
+def _repeated(line: CommandLine, options: Options, script: Script, *, shared: bool) -> tuple[str, ...]:
     """The options that a later submission repeats, each in one word, so that they can be read without asking
     which of them take a value. Variables become options and come first: the command line is stronger."""
     words = [argument for name, value in options.variables if (argument := as_argument(name, value)) is not None]
     typed = line.parsed.options
     words += [f"--{word.name}" if word.value is None else f"--{word.name}={word.value}" for word in typed]
-    words += _added(options, script)
+    words += _added(options, script, shared=shared)
     # The copy in the record has another name than the script.
     if options.value("job-name") is None and not script.wrap and not any(w.startswith("--job-name=") for w in words):
         words.append(f"--job-name={script.name}")

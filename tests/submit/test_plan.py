@@ -153,8 +153,8 @@ def test_a_shared_checkpoint_where_nobody_tells() -> None:
 
 
 IN_TIME = (
-    "its nodes about every 100s, and a tick looks at least every 30s: the replacement is submitted within 160s of the "
-    "last sign of life. Slurm alone gives the node up after 5m (SlurmdTimeout). While"
+    "its nodes about every 100s, and a tick looks at least every 30s: the replacement is submitted within 160s of "
+    "the last sign of life. Slurm alone gives the node up after 5m (SlurmdTimeout). While"
 )
 
 
@@ -244,7 +244,8 @@ def test_an_open_job_has_an_older_script(scene: Scene) -> None:
     found = notes(planned(scene, script=GOOD + "# changed\n"))
     assert found[0].startswith(f"the open job {job} (llm) goes on with the job.sh that it was submitted with")
     assert f"dispatch update {job} --script job.sh" in found[0]
-    scene.append("closed", why="cancelled", reason="x")
+    scene.append("closed", why="superseded", reason="x", by_job="abc")
+    assert scene.kinds()[-1] == "closed"
     assert not any("goes on with" in note for note in notes(planned(scene, script=GOOD + "# changed\n")))
 
 

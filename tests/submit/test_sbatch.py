@@ -348,8 +348,8 @@ def test_the_plan_is_said(scene: Scene) -> None:
         "plan: stop after failed, deadline",
         "plan: held after 100 submissions, or 5 executions in a row without a new save;",
         "      dispatch plan says more",
-        "note: the script does not call dispatch-watch: no save is kept, published or handed to",
-        "      the next run",
+        "note: the script does not call dispatch-watch: no save is kept, published or handed",
+        "      to the next run",
     ]
     scene.root = scene.path / "scratch" / "other"
     assert len(scene.sbatch("--no-plan", name).ours) == 1
