@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 NONCE = "<0123456789abcdef>"
 WAIT_S = 300.0
-ACCOUNTED_S = 30.0
+ACCOUNTED_S = 15.0
 """How long accounting may take to tell an end; what it says then is what is recorded."""
 FOLDER = "/scratch/ada/ends"
 HOOKS = "/etc/slurm/dispatch"
@@ -32,6 +32,8 @@ SETTINGS = """
 JobAcctGatherType=jobacct_gather/linux
 JobAcctGatherFrequency=task=1
 JobAcctGatherParams=OverMemoryKill
+SelectTypeParameters=CR_CPU_Memory
+DefMemPerNode=100
 PartitionName=spare Nodes=ALL PriorityTier=1 PreemptMode=CANCEL MaxTime=INFINITE
 """
 OVER = frozenset({
@@ -39,16 +41,16 @@ OVER = frozenset({
 })  # fmt: skip
 # Of the JSON of a job what can tell an end, and who and when: the rest is the same for every end.
 KEPT = (
-    "admin_comment", "batch_host", "comment", "deadline", "derived_exit_code", "eligible_time", "end_time",
+    "admin_comment", "batch_host", "comment", "cpus", "deadline", "derived_exit_code", "eligible_time", "end_time",
     "excluded_nodes", "exit_code", "failed_node", "flags", "hold", "job_id", "job_state", "memory_per_cpu",
-    "memory_per_node", "name", "nodes", "preempt_time", "priority", "requeue", "required_nodes", "restart_cnt",
+    "memory_per_node", "name", "node_count", "nodes", "preempt_time", "priority", "requeue", "required_nodes", "restart_cnt",
     "start_time", "state_description", "state_reason", "submit_time", "system_comment", "time_limit", "user_id",
 )  # fmt: skip
 # BOOT_FAIL is what a program that makes nodes ready for a job tells Slurm by this call (JOB_RECONFIG_FAIL); nothing of
 # Slurm's own calls it so, and no command can.
 BOOT_FAIL = """
 import ctypes, glob, sys
-slurm = ctypes.CDLL(glob.glob("/usr/lib/*/slurm-wlm/libslurmfull.so")[0])
+slurm = ctypes.CDLL(glob.glob("/usr/lib/*/slurm-wlm/libslurmfull.so")[0], ctypes.RTLD_GLOBAL)
 slurm.slurm_init(None)
 answer = ctypes.c_void_p()
 sys.exit(slurm.slurm_requeue2(sys.argv[1].encode(), ctypes.c_uint32(1 << 17), ctypes.byref(answer)))
@@ -61,6 +63,7 @@ class End:
 
     :param how: the act, in words.
     :param act: done to the job's id once it runs (or waits, with ``pending``).
+    :param node: which node of the cluster it must have.
     :param looks: what was recorded: ``ending`` while it was completing, ``over`` after it.
     """
 
@@ -70,10 +73,12 @@ class End:
     options: tuple[str, ...] = ()
     act: Callable[[Cluster, int], None] | None = None
     pending: bool = False
+    node: int | None = None
     until: frozenset[str] = OVER
     job: int = 0
     acted: bool = False
     ran: bool = False
+    seen: float = 0.0
     looks: dict[str, dict[str, Any]] = field(default_factory=dict)
 
 
@@ -92,8 +97,8 @@ def by(user: str, *argv: str) -> Callable[[Cluster, int], None]:
 
 
 def boot_fail(cluster: Cluster, job: int) -> None:
-    """Say that the job's nodes could not be made ready."""
-    cluster.run("ctl", ["python3", "-c", BOOT_FAIL, str(job)])
+    """Say that the job's nodes could not be made ready. A job that may not be requeued ends by it, with an error."""
+    cluster.run("ctl", ["python3", "-c", BOOT_FAIL, str(job)], check=False)
 
 
 STAY, AGAIN = ("--no-requeue",), ("--requeue",)
@@ -110,10 +115,14 @@ BY_ITSELF = (
     End("deadline", "its deadline passes while it runs", DEAF, ("--time=2", "--time-min=1", "--deadline=now+70seconds")),
     End("deadline_pending", "its deadline passes while it is held", LONG,
         ("--time=1", "--deadline=now+70seconds", "--hold")),
-    End("out_of_memory", "its script takes 300 MB of 50", EATER, ("--mem=50M",)),
-    End("out_of_memory_step", "a step takes 300 MB of 50, and the script ends with the step's status",
-        EATER.replace("exec", "srun"), ("--mem=50M",)),
-    End("no_workdir", "its working directory is not there", LONG, ("--chdir=/nonexistent",), root("scancel", "{}")),
+    End("over_memory_kill", "it takes 300 MB of 50, and jobacct_gather ends it (OverMemoryKill)", EATER, ("--mem=50M",),
+        node=0),
+    End("out_of_memory", "its script takes 300 MB of 50, and the kernel ends it", EATER, ("--mem=50M",), node=-1),
+    End("out_of_memory_step", "a step takes 300 MB of 50, the kernel ends it, and the script ends with srun's status",
+        EATER.replace("exec", "srun"), ("--mem=50M",), node=-1),
+    End("out_of_memory_exit_0", "the kernel ends a process of its script, which ends with 0",
+        EATER.replace("exec", "") + "\nexit 0", ("--mem=50M",), node=-1),
+    End("no_workdir", "its working directory is not there; it runs in /tmp", "exit 0", ("--chdir=/nonexistent",)),
     End("no_output_folder", "the folder of its output is not there", LONG, ("--output=/nonexistent/out",)),
     End("no_interpreter", "the interpreter of its script is not there", "#!/nonexistent"),
 )
@@ -225,20 +234,21 @@ class Recording:
         again = state == "PENDING" and (end.acted or "ending" in end.looks or end.act is None)
         if state in end.until and (state != "PENDING" or again):
             self.started(end)
-            end.looks["over"] = self.accounted(end)
-            self.say(f"{end.name}: {state}")
-
-    def accounted(self, end: End) -> dict[str, Any]:
-        """The look once accounting has the end as well, or after a while without it."""
-        deadline = time.monotonic() + ACCOUNTED_S
-        while True:
             found = self.look(end.job)
-            rows = [row for row in (found["accounting"] or "").split("\n") if NONCE in row]
-            if rows and not any(f"{NONCE}{state}{NONCE}" in row for row in rows for state in ("RUNNING", "PENDING")):
-                return found
-            if time.monotonic() > deadline or (end.until != OVER and len(rows) > 1):
-                return found
-            time.sleep(0.3)
+            end.seen = end.seen or time.monotonic()
+            if self.accounted(end, found) or time.monotonic() - end.seen > ACCOUNTED_S:
+                end.looks["over"] = found
+                self.say(f"{end.name}: {state}")
+
+    @staticmethod
+    def accounted(end: End, found: dict[str, Any]) -> bool:
+        """Accounting tells the end as well."""
+        rows = [row for row in (found["accounting"] or "").split("\n") if NONCE in row]
+        if end.until != OVER and len(rows) > 1:
+            return True
+        return bool(rows) and not any(
+            f"{NONCE}{state}{NONCE}" in row for row in rows for state in ("RUNNING", "PENDING")
+        )
 
     # Groups of ends.
 
@@ -257,12 +267,13 @@ class Recording:
         cluster.service_off()
         cluster.run("login", ["mkdir", "-p", FOLDER], user="ada")
         for host in cluster.hosts:
+            cluster.sh(host, "sed -i '/^SelectTypeParameters=/d' /etc/slurm/slurm.conf")
             cluster.run(host, ["sh", "-c", "cat >>/etc/slurm/slurm.conf"], input=SETTINGS)
         for node in cluster.nodes:
             cluster.write(f"{HOOKS}/epilog", "#!/bin/sh\nsleep 3\n", host=node, mode="755")
-            cluster.sh(node, "pkill -x slurmd; while pgrep -x slurmd; do sleep 0.1; done; slurmd")
+            cluster.sh(node, f"sh /src/docker/node {'confine' if node == self.second else 'restart'}")
         cluster.run("ctl", ["sacctmgr", "-i", "modify", "user", "ben", "set", "adminlevel=operator"])
-        cluster.fault("crash-controller")
+        cluster.crash_controller(saved=True)
         cluster.wait_until(cluster.nodes_idle, WAIT_S, "all nodes to be idle")
 
     def alone(self) -> None:
@@ -270,7 +281,8 @@ class Recording:
         ends = [*BY_ITSELF, *BY_PEOPLE]
         nodes = len(self.cluster.nodes)
         for at, end in enumerate(ends):
-            self.submit(end, *(() if end.pending else (f"--nodelist={self.cluster.nodes[at % nodes]}",)))
+            node = self.cluster.nodes[at % nodes if end.node is None else end.node]
+            self.submit(end, *(() if end.pending else (f"--nodelist={node}",)))
         self.follow(ends)
         self.clear()
 
@@ -342,6 +354,9 @@ class Recording:
             for end in ends:
                 self.launch(end)
             self.cluster.write(f"{HOOKS}/{hook}", before, host=host, mode="755")
+            # From 24.11 on slurmd tells a failed Prolog of such a job again and again, and the node is drained each time.
+            self.cluster.sh(self.second, "sh /src/docker/node restart")
+            self.clear()
         self.cluster.run(self.second, ["sed", "-i", "/^ada:/d", "/etc/passwd"])
         self.launch(End("no_user", "its node does not know the user", LONG, STAY))
         self.cluster.run(self.second, ["sh", "-c", "echo ada:x:2001:2001::/home/ada:/bin/bash >>/etc/passwd"])
