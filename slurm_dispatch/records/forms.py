@@ -30,14 +30,16 @@ LIST_MAX = 4096
 Form = Callable[[Any], None]
 
 
-def parse_object(data: bytes, where: str) -> dict[str, Any]:
+def parse_object(data: bytes, where: str, *, limit: int = JSON_SIZE_MAX) -> dict[str, Any]:
     """The JSON object in ``data``, its version checked and taken out.
+
+    :param limit: bytes that it may have.
 
     :raises BadDataError: too long, not UTF-8, not JSON, a name twice, NaN, nested too deep, not an object,
         or another version.
     """
-    if len(data) > JSON_SIZE_MAX:
-        raise BadDataError(f"{where} has {len(data)} bytes, more than the limit of {JSON_SIZE_MAX}")
+    if len(data) > limit:
+        raise BadDataError(f"{where} has {len(data)} bytes, more than the limit of {limit}")
     try:
         content = json.loads(data.decode("utf-8"), object_pairs_hook=_once, parse_constant=_no_constant)
     except (ValueError, RecursionError) as error:
@@ -101,6 +103,13 @@ def obj(value: Any) -> None:
         raise BadDataError(f"{show(value)!r} is not an object")
 
 
+def texts(value: Any) -> None:
+    """A JSON object whose values are texts."""
+    obj(value)
+    for item in value.values():
+        text(item)
+
+
 def epoch(value: Any) -> None:
     """An epoch as decimal digits in a text, not that of an unmanaged run."""
     if not isinstance(value, str) or parse_epoch(value) == 0:
@@ -127,6 +136,19 @@ def list_of(form: Form, longest: int = LIST_MAX) -> Form:
             form(item)
 
     return each
+
+
+def record(fields: dict[str, Form]) -> Form:
+    """A JSON object with these fields; others are passed over."""
+
+    def form(value: Any) -> None:
+        obj(value)
+        for name, inner in fields.items():
+            if name not in value:
+                raise BadDataError(f"{show(value)!r} has no field {name}")
+            check_form(name, inner, value[name])
+
+    return form
 
 
 def one_of(*words: str) -> Form:

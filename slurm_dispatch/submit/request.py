@@ -10,7 +10,8 @@ import os
 import pwd
 import re
 import socket
-from dataclasses import dataclass
+import time
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from slurm_dispatch.errors import NotAllowedError, UsageError, show
@@ -28,6 +29,7 @@ from slurm_dispatch.submit.command_line import (
 from slurm_dispatch.submit.directives import own_directives
 from slurm_dispatch.submit.environment import cleaned
 from slurm_dispatch.submit.expand import expand
+from slurm_dispatch.submit.limits import bounds_of, check_limits, longest_hold_s
 from slurm_dispatch.submit.script import Script, read_script
 from slurm_dispatch.submit.settings import Settings, gather
 
@@ -146,16 +148,22 @@ def prepare(
     script = read_script(line, environment, folder, stdin)
     if script is None:
         return plain(f"the script {show(line.script)} cannot be read")
-    settings = gather(line.own, *own_directives(script.content))
     given, _, hetjob = sbatch_options(script.content, more)
     options = Options(line.parsed, from_variables(environment), given, foreign_options(script.content))
-    if settings.unprotected or given.last("test-only") is not None:
+    # sbatch takes an empty name for none, and the script's for it.
+    paths = _Paths(new_key(), options.value("job-name") or script.name, environment, folder)
+    settings = gather(line.own, *own_directives(script.content), site=site, now=time.time(), path_of=paths.expand)
+    if settings.flag("unprotected") or given.last("test-only") is not None:
         if script.path is None and not script.wrap:
             raise UsageError("--unprotected and --test-only belong on the command line if the script is no file")
-        word = "--unprotected" if settings.unprotected else "--test-only"
+        word = "--unprotected" if settings.flag("unprotected") else "--test-only"
         return plain(f"the script's {word} leaves it to sbatch alone")
     _refuse(options, hetjob=hetjob)
-    spec = _spec(line, script, settings, options, environment=environment, site=site, need_root=need_root)
+    root = _root(settings, paths, need_root=need_root)
+    spec = _spec(line, script, settings, options, paths=paths, site=site, root=root)
+    bounded = bounds_of(spec, site)
+    check_limits(settings, site, bounded)
+    spec = replace(spec, shared_hold_for_s=min(spec.shared_hold_for_s, longest_hold_s(bounded, site)))
     return Request(
         spec=spec,
         settings=settings,
@@ -197,64 +205,92 @@ def _added(options: Options, script: Script) -> tuple[str, ...]:
     return tuple(added)
 
 
+@dataclass(frozen=True, slots=True)
+class _Paths:
+    """What is put into the paths of our options."""
+
+    key: str
+    name: str
+    environment: Mapping[str, str]
+    folder: str
+
+    def expand(self, what: str, text: str) -> str:
+        """The absolute path that ``text`` means, written for the option ``what``."""
+        return expand(
+            text,
+            what=what,
+            key=self.key,
+            name=self.name,
+            user=_user_name(),
+            variables=self.environment,
+            folder=self.folder,
+        )
+
+
+def _root(settings: Settings, paths: _Paths, *, need_root: bool) -> str:
+    typed = settings.text("checkpoint")
+    if typed is not None:
+        if re.match(r"[A-Za-z][A-Za-z0-9+.-]*://", typed):
+            raise UsageError(f"--checkpoint {show(typed)}: a root is a folder in this version")
+        return paths.expand("--checkpoint", typed)
+    if need_root:
+        raise UsageError(
+            "no checkpoint root",
+            hint="give --checkpoint ROOT, a folder for this job, before the script or in a #DISPATCH line",
+        )
+    return ""
+
+
 def _spec(
     line: CommandLine,
     script: Script,
     settings: Settings,
     options: Options,
     *,
-    environment: Mapping[str, str],
+    paths: _Paths,
     site: Site,
-    need_root: bool,
+    root: str,
 ) -> Spec:
-    user = _user_name()
-    key = new_key()
-    # sbatch takes an empty name for none, and the script's for it.
-    name = options.value("job-name") or script.name
-    root = ""
-    folder = os.getcwd()
-
-    def path(what: str, text: str) -> str:
-        return expand(text, what=what, key=key, name=name, user=user, variables=environment, folder=folder)
-
-    if settings.checkpoint is not None:
-        if re.match(r"[A-Za-z][A-Za-z0-9+.-]*://", settings.checkpoint):
-            raise UsageError(f"--checkpoint {show(settings.checkpoint)}: a root is a folder in this version")
-        root = path("--checkpoint", settings.checkpoint)
-    elif need_root:
-        raise UsageError(
-            "no checkpoint root",
-            hint="give --checkpoint ROOT, a folder for this job, before the script or in a #DISPATCH line",
-        )
     comment = strip_words(options.value("comment") or "")
     if len(os.fsencode(comment)) + 64 > COMMENT_MAX:
         raise UsageError(
             f"the comment is longer than {COMMENT_MAX - 64} bytes", hint="the identity word needs the rest"
         )
+    values = settings.values
+    start_from = settings.text("start-from")
     return Spec(
-        job=key,
+        job=paths.key,
         generation=0,
-        user=user,
+        user=_user_name(),
         uid=os.geteuid(),
         gid=os.getegid(),
         groups=tuple(os.getgroups()),
         cluster=site.cluster or "",
-        name=name,
+        name=paths.name,
         root=root,
-        shared=False,
+        shared=settings.flag("shared-checkpoint"),
         argv=_repeated(line, options, script),
         script_name=line.script,
         script_args=line.arguments,
         script_sha256=hashlib.sha256(script.content).hexdigest(),
         wrap=script.wrap,
-        workdir=folder,
+        workdir=paths.folder,
         umask=_umask(),
         comment=comment,
         rules=tuple(rule.text for rule in settings.rules),
-        max_submissions=site.max_submissions,
-        start_from=path("--start-from", settings.start_from) if settings.start_from is not None else None,
+        max_submissions=values["max-submissions"],
+        start_from=None if start_from is None else paths.expand("--start-from", start_from),
         host=socket.gethostname(),
         supersedes=None,
+        shared_hold_for_s=values["shared-hold-for"],
+        stall_s=values["stall"],
+        suspect_s=values["suspect"],
+        max_node_hours=values["max-node-hours"],
+        until=values["until"],
+        no_progress=values["no-progress-limit"],
+        account=options.value("account") or "",
+        partition=options.value("partition") or "",
+        origins=settings.origins,
     )
 
 
