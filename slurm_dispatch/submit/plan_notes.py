@@ -102,7 +102,7 @@ def _helper_notes(script: bytes) -> list[str]:
 
 def _shared(plan: Plan) -> list[str]:
     """What a hold for a shared checkpoint waits for, and what then."""
-    if not (plan.spec.shared or plan.spec.elders_shared):
+    if not plan.spec.shared:
         return []
     site, length = plan.site, duration(plan.spec.shared_hold_for_s)
     if site.cessation:

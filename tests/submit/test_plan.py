@@ -280,6 +280,24 @@ def test_a_script_that_is_no_shells(scene: Scene) -> None:
     assert notes(planned(scene, "--checkpoint", "r", script=text))[0].startswith(SPACE)
 
 
+@pytest.mark.parametrize(
+    ("site", "storage", "told"),
+    [
+        ("", "accounting_storage/none", False), ("", "accounting_storage/slurmdbd", True), ("", None, True),
+        ("accounting = false\n", "accounting_storage/slurmdbd", False), ("accounting = true\n", None, True),
+    ],
+)  # fmt: skip
+def test_who_cancelled_is_told_by_accounting_only(site: str, storage: str | None, told: bool) -> None:
+    """Without it every cancel is final, whatever a rule says, and the plan does not promise more."""
+    with Scene(site) as scene:
+        scene.answer("scontrol", config={"AccountingStorageType": storage} if storage else {})
+        found = rows(planned(scene, "--on", "cancelled:resubmit,backoff=1m,budget=3"))["cancelled"]
+    if told:
+        assert found[0][:3] == ["resubmit", "3", "waits 1m"]
+    else:
+        assert found == [["stop", "-", "-", "final: without accounting nothing tells who cancelled", ""]]
+
+
 @pytest.mark.parametrize(("command", "warned"), [("exec dispatch-watch -- x", False), ("python x", True)])
 def test_a_wrapped_command(scene: Scene, command: str, warned: bool) -> None:
     """--wrap is looked at too."""
