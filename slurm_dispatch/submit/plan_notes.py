@@ -152,10 +152,12 @@ def seconds_of(config: Mapping[str, str], name: str) -> float | None:
 def missing_hooks(plan: Plan) -> list[str]:
     """The hooks that the site does not have: by its own settings, or because slurm.conf has no such line."""
     found = []
+    whole = "PrologFlags" in plan.config  # every version lists it, right among the hooks
     for hook, line in CONFIG_OF_HOOK.items():
         # 24.05 and later write Prolog[0].
         said = [value for name, value in plan.config.items() if name == line or name.startswith(f"{line}[")]
-        if hook not in plan.site.hooks or (said and all(value in {"(null)", ""} for value in said)):
+        unset = all(value in {"(null)", ""} for value in said) if said else whole
+        if hook not in plan.site.hooks or unset:
             found.append(hook)
     return found
 
@@ -175,7 +177,7 @@ def _hooks(plan: Plan) -> list[str]:
         text = "nothing is known of what an execution leaves on its nodes"
         if plan.spec.shared and plan.site.cessation[:1] == ("slurm-nodes",):
             text += ": the answer slurm-nodes stays unknown, and the job waits for you"
-        found.append(text)
+        found.append(f"{text}, and progress counts only where nodes reach the state folder")
     if "epilog-slurmctld" in missing:
         every = duration(plan.site.tick_interval_s)
         found.append(f"the end of an execution is seen by the next tick ({every} or cron's minute), not at once")

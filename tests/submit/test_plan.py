@@ -4,18 +4,21 @@ from __future__ import annotations
 
 import json
 import re
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
 
 from slurm_dispatch.model.outcome import Outcome
 from slurm_dispatch.rules.plan import MEANING
+from slurm_dispatch.slurm.parse import parse_config
 from slurm_dispatch.store.thin import bound
 from tests.submit.scene import Scene
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+RECORDED = Path(__file__).parent.parent / "assets" / "slurm-24.11" / "config.json"
 HEAD = "#!/bin/bash\n#SBATCH -J llm\n#DISPATCH --checkpoint ~/%x\n"
 GOOD = HEAD + "exec dispatch-watch -- python train.py\n"
 SPACE = f"space: at most {bound(1, 1).saves} saves"
@@ -190,6 +193,23 @@ def test_which_promises_fall_without_hooks() -> None:
     (note,) = [note for note in notes(shared) if note.startswith("this site lacks")]
     assert "a second execution of the shared checkpoint" in note
     assert "the answer slurm-nodes stays unknown" in note
+
+
+@pytest.mark.parametrize(
+    ("gone", "missing"),
+    [
+        ((), None),
+        (("Prolog[0]",), "prolog"),
+        (("TaskProlog", "PrologSlurmctld[0]"), "prolog-slurmctld, task-prolog"),
+    ],
+)
+def test_which_hooks_a_real_configuration_has(gone: Sequence[str], missing: str | None) -> None:
+    """As a cluster with all five said it, and with lines taken away."""
+    said = parse_config(json.loads(RECORDED.read_text())["stdout"])
+    with Scene() as scene:
+        scene.answer("scontrol", config={name: value for name, value in said.items() if name not in gone})
+        found = [note for note in notes(planned(scene)) if note.startswith("this site lacks")]
+    assert [note.split(":")[0] for note in found] == ([] if missing is None else [f"this site lacks {missing}"])
 
 
 def test_without_any_hook_there_is_no_identity() -> None:
