@@ -84,6 +84,10 @@ def warnings(plan: Plan) -> list[str]:
         found.append("--requeue does not count: Slurm must not start a job with a shared checkpoint by itself")
     found += _shared(plan)
     found += _suspicion(plan)
+    hourly = plan.bounded.resubmissions_per_hour
+    if hourly is not None:
+        place = plan.bounded.place("resubmissions_per_hour")
+        found.append(f"{place} lets {hourly} resubmissions an hour through; a job that comes next is held")
     found += _hooks(plan)
     return found
 

@@ -12,7 +12,7 @@ import pytest
 from slurm_dispatch.model.outcome import Outcome
 from slurm_dispatch.rules.plan import MEANING
 from slurm_dispatch.slurm.parse import parse_config
-from slurm_dispatch.store.thin import bound
+from slurm_dispatch.store import thin
 from tests.submit.scene import Scene
 
 if TYPE_CHECKING:
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 RECORDED = Path(__file__).parent.parent / "assets" / "slurm-24.11" / "config.json"
 HEAD = "#!/bin/bash\n#SBATCH -J llm\n#DISPATCH --checkpoint ~/%x\n"
 GOOD = HEAD + "exec dispatch-watch -- python train.py\n"
-SPACE = f"space: at most {bound(1, 1).saves} saves"
+SPACE = f"space: at most {thin.bound(1, 1).saves} saves"
 
 
 def planned(scene: Scene, *argv: str, script: str = GOOD) -> list[str]:
@@ -221,9 +221,12 @@ def test_without_any_hook_there_is_no_identity() -> None:
 
 def test_the_sites_limits_stand_above_rules() -> None:
     """What the site's own or a built-in rule would do and a limit forbids is a hold, and the row says which limit."""
-    limits = '[[limit]]\npartition = ["gpu"]\nactions = ["requeue"]\nlongest_hold_s = "5h"\n'
+    bounds = 'actions = ["requeue"]\nlongest_hold_s = "5h"\nresubmissions_per_hour = 3\n'
+    limits = '[[limit]]\npartition = ["gpu"]\n' + bounds
     with Scene('rules = ["timeout:requeue", "lost:hold,for=9h"]\n' + limits) as scene:
-        table, free = rows(planned(scene, "-p", "cpu,gpu")), rows(planned(scene, "-p", "cpu"))
+        lines = planned(scene, "-p", "cpu,gpu")
+        table, free = rows(lines), rows(planned(scene, "-p", "cpu"))
+    assert "the site's limit 1 lets 3 resubmissions an hour through; a job that comes next is held" in notes(lines)
     assert table["preempted"][0] == [
         "hold 5h", "-", "then resubmit", "built in; the site's limit 1 does not allow resubmit", "",
     ]  # fmt: skip
@@ -308,7 +311,7 @@ def test_a_script_that_is_no_shells(scene: Scene) -> None:
     ],
 )  # fmt: skip
 def test_who_cancelled_is_told_by_accounting_only(site: str, storage: str | None, told: bool) -> None:
-    """Without it every cancel is final, whatever a rule says, and the plan does not promise more."""
+    """C081: without it every cancel is final, whatever a rule says, and the plan does not promise more."""
     with Scene(site) as scene:
         scene.answer("scontrol", config={"AccountingStorageType": storage} if storage else {})
         found = rows(planned(scene, "--on", "cancelled:resubmit,backoff=1m,budget=3"))["cancelled"]
