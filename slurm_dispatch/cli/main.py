@@ -24,6 +24,8 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "publish": ("publish", "Publish a save by hand."),
     "latest": ("latest", "Print the path of the save to resume from."),
     "ls": ("ls", "List the publications of a checkpoint root."),
+    "ps": ("ps", "Show what of an execution still runs on this node."),
+    "cessation": ("cessation", "Answer whether an execution has ceased, from what its nodes have said."),
     "env": ("env", "Print the variables of this execution."),
     "epoch": ("epoch", "Compute an epoch from its parts."),
     "tick": ("tick", "Look at all open jobs once, or in a loop; for cron and the service."),

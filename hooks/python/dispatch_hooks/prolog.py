@@ -3,7 +3,7 @@
 import os
 import time
 
-from dispatch_hooks import child, execution, files
+from dispatch_hooks import boots, child, execution, files
 
 
 def run(call, site):
@@ -13,22 +13,32 @@ def run(call, site):
     if call.job_id is None:
         child.say("prolog", "Slurm gave no job id")
         return False
-    _, done = child.watch(lambda tell: write(call, site.run), time.monotonic() + site.work_s)
+    begin = time.monotonic()
+    _, done = child.watch(lambda tell: write(call, site), begin + site.work_s)
     if not done:
         child.say("prolog", "no execution file in %s: the job runs without identity on this node" % site.run)
+    boots.tell(site, time.monotonic(), begin + site.work_s)
     return False
 
 
-def write(call, run_folder):
-    """Write the file, and a component's own, each whole and in place of whatever stands under its name."""
+def write(call, site):
+    """Write the file, and a component's own, each whole and in place of whatever stands under its name.
+
+    A job with a shared checkpoint is written into the spool too: see :mod:`dispatch_hooks.boots`.
+    """
     content = execution.render(call)
-    folder = files.open_own_folder(run_folder, 0o755)
+    folder = files.open_own_folder(site.run, 0o755)
     try:
         _put(content, call.file_name(), folder)
         if call.own_name() != call.file_name():
             _put(content, call.own_name(), folder)
     finally:
         os.close(folder)
+    if call.word.shared:
+        try:
+            boots.begin_execution(call, site, content)
+        except (OSError, ValueError) as error:
+            child.say("prolog", "%s: %s" % (site.spool, files.reason(error)))  # a reboot will prove nothing then
 
 
 def _put(content, name, folder):
