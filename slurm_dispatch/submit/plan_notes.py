@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from slurm_dispatch.errors import DispatchError, show
 from slurm_dispatch.model.outcome import Action, Outcome
 from slurm_dispatch.model.quantity import duration, moment
+from slurm_dispatch.records.people import RELEASE_EXPIRED_S
 from slurm_dispatch.state.folder import StateFolder
 from slurm_dispatch.store.thin import bound
 
@@ -27,8 +28,6 @@ CONFIG_OF_HOOK = {
     "epilog": "Epilog",
 }
 """The line of slurm.conf that has each hook."""
-RELEASE_S = 14 * 86400.0
-"""How long a hold that ran out can still be released."""
 
 
 def caps(plan: Plan) -> str:
@@ -117,7 +116,7 @@ def _shared(plan: Plan) -> list[str]:
     else:
         who = "nothing here tells whether their processes are gone, so only dispatch release brings the job back"
     first = "shared checkpoint: nothing runs beside an older execution, and the job is held first"
-    after = f"After {length} it is closed, and dispatch release still works for {duration(RELEASE_S)}"
+    after = f"After {length} it is closed, and dispatch release still works for {duration(RELEASE_EXPIRED_S)}"
     return [f"{first}. While it is, {who}. {after}"]
 
 
