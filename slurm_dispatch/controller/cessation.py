@@ -55,6 +55,10 @@ class Asker:
         """Somebody answers at all (the policy's ``cessation``)."""
         return self._signal is not None
 
+    def busy(self) -> bool:
+        """Somebody is being asked."""
+        return not self._children.idle()
+
     def start(self, executions: Sequence[AskedExecution]) -> None:
         """Begin to ask about those that are not being asked about already. Returns at once."""
         signal = self._signal

@@ -7,6 +7,7 @@ and minutes, Slurm's unit, to another.
 from __future__ import annotations
 
 import re
+from datetime import datetime, timezone
 
 from slurm_dispatch.errors import BadDataError, show
 
@@ -66,3 +67,29 @@ def size(megabytes: float) -> str:
         if whole and whole % length == 0:
             return f"{whole // length}{unit}"
     return f"{whole}M"
+
+
+def parse_moment(text: str, now: float) -> float:
+    """Unix seconds of a date (``2027-01-31``: its beginning), a date with a time (``2027-01-31T18:00``, in local
+    time unless it names its offset), or a duration from ``now`` on.
+
+    :raises BadDataError: it is none of them.
+    """
+    if _DURATION.match(text):
+        return now + parse_duration(text)
+    try:
+        # Python 3.10 does not take the Z that other tools write.
+        found = datetime.fromisoformat(f"{text[:-1]}+00:00" if text.endswith("Z") else text)
+        return found.timestamp()
+    except (ValueError, OverflowError, OSError) as error:
+        raise BadDataError(
+            f"'{show(text)}' is not a date", hint="write it like 2027-01-31, 2027-01-31T18:00 or 30d"
+        ) from error
+
+
+def moment(seconds: float) -> str:
+    """The local date and time of Unix seconds, to the minute, with the zone."""
+    try:
+        return datetime.fromtimestamp(seconds, timezone.utc).astimezone().strftime("%Y-%m-%d %H:%M %Z")
+    except (OverflowError, ValueError, OSError):
+        return f"{seconds:.0f}"

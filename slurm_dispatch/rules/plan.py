@@ -16,21 +16,21 @@ if TYPE_CHECKING:
 
 MEANING: dict[Outcome, str] = {
     Outcome.COMPLETED: "the command ended with 0",
-    Outcome.UNFINISHED: "it saved and wants to go on (status 85)",
-    Outcome.FAILED: "the command ended with another status",
+    Outcome.UNFINISHED: "saved, wants to go on (status 85)",
+    Outcome.FAILED: "it ended with another status",
     Outcome.TIMEOUT: "the time limit",
     Outcome.OUT_OF_MEMORY: "more memory than was asked for",
     Outcome.NODE_FAIL: "a node was lost",
     Outcome.BOOT_FAIL: "a node did not start",
-    Outcome.PREEMPTED: "a job of higher priority took the nodes",
-    Outcome.CANCELLED: "another's scancel; its owner's is final",
-    Outcome.DEADLINE: "the deadline given to Slurm has passed",
+    Outcome.PREEMPTED: "a higher priority took the nodes",
+    Outcome.CANCELLED: "another's scancel; yours is final",
+    Outcome.DEADLINE: "Slurm's --deadline has passed",
     Outcome.LAUNCH_FAILED: "the script never started",
-    Outcome.STALLED: "no publication for too long (--stall)",
-    Outcome.NOT_RESUMED: "given a save, it started from nothing",
+    Outcome.STALLED: "no publication for too long",
+    Outcome.NOT_RESUMED: "given a save, began from nothing",
     Outcome.STORE_ERROR: "the checkpoint root failed",
-    Outcome.SUSPECT: "a node went silent (--suspect)",
-    Outcome.LOST: "it ended, and nothing says why",
+    Outcome.SUSPECT: "a node went silent",
+    Outcome.LOST: "ended, and nothing says why",
 }
 """What each outcome means, in words for a person."""
 
