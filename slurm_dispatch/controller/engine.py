@@ -110,8 +110,8 @@ class Engine:
         """What has just been answered about this job's executions, with how often it was before."""
         found: dict[str, CessationAnswer] = {}
         attempts = {it.attempt for it in not_ceased(state)}
-        for attempt, answer in self._view.site.answers.items():
-            if attempt in attempts:
+        for (key, attempt), answer in self._view.site.answers.items():
+            if key == state.spec.job and attempt in attempts:
                 if attempt not in self._kept:  # once a pass: an answer counts once
                     told, kept = state.cessation.get(attempt), self._counts.get(attempt)
                     self._kept[attempt] = cessation.tally(told, kept, answer)

@@ -546,11 +546,11 @@ class Says:
     def say(self, answer: str) -> None:
         (self.folder / "answer").write_text(answer)
 
-    def ask(self, executions: Sequence[AskedExecution], deadline_s: float) -> dict[str, CessationAnswer]:
+    def ask(self, executions: Sequence[AskedExecution], deadline_s: float) -> list[CessationAnswer]:
         with (self.folder / "asked").open("a") as stream:
             stream.writelines(f"{it.attempt} {','.join(it.nodes)} {it.user}\n" for it in executions)
         answer = (self.folder / "answer").read_text()
-        return {it.attempt: answered(answer, self.source, "", time.time()) for it in executions}
+        return [answered(answer, self.source, "", time.time()) for _ in executions]
 
     def asked(self) -> list[str]:
         try:
