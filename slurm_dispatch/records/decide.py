@@ -68,6 +68,8 @@ def _incoming(state: State, observation: Observation) -> list[Action]:
         key: tuple[Any, ...] = (kind, body["attempt"], body["node"], body["clean"]) if kind == "node" else ()
         if kind == "node":
             new = key[1:] not in state.nodes
+        elif kind in {"progress", "ended"}:  # what the helper handed on through its node: checked where it was read
+            key, new = (kind, body["attempt"]), True
         else:
             submission = known.get(body["submission"])
             key = (kind, *(body.get(name) for name in ("slurm_job_id", "restart", "start_time", "attempt", "why")))
