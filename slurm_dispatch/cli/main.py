@@ -24,6 +24,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "latest": ("latest", "Print the path of the save to resume from."),
     "ls": ("ls", "List the publications of a checkpoint root."),
     "env": ("env", "Print the variables of this execution."),
+    "again": ("again", "Say inside a job that its work is saved and not finished."),
     "epoch": ("epoch", "Compute an epoch from its parts."),
     "tick": ("tick", "Look at all open jobs once, or in a loop; for cron and the service."),
 }
