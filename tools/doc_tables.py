@@ -16,8 +16,8 @@ if TYPE_CHECKING:
 TOP = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(TOP))
 
-from slurm_dispatch.config.settings import REQUIRED, SETTINGS, sample, toml  # noqa: E402
-from slurm_dispatch.records.facts import KINDS  # noqa: E402
+from slurm_dispatch.config.documents import reference, sample  # noqa: E402
+from slurm_dispatch.records.facts import KINDS, OPTIONAL  # noqa: E402
 from slurm_dispatch.records.state import ANY_TIME, LAW, PHASE_TEXTS, Phase  # noqa: E402
 from slurm_dispatch.rules.plan import MEANING, plan  # noqa: E402
 
@@ -81,35 +81,11 @@ def states() -> str:
             "",
             table(
                 ("fact", "fields"),
-                [(kind, ", ".join(f"`{name}`" for name in fields)) for kind, fields in KINDS.items()],
+                [
+                    (kind, ", ".join(f"`{name}`" for name in [*fields, *OPTIONAL.get(kind, {})]))
+                    for kind, fields in KINDS.items()
+                ],
             ),
-            "",
-        ]
-    )
-
-
-def settings() -> str:
-    """docs/settings.md."""
-    rows = []
-    for setting in SETTINGS:
-        default = (
-            "must be given"
-            if setting.default is REQUIRED
-            else "-"
-            if setting.default is None
-            else toml(setting.default)
-        )
-        rows.append((f"`{setting.name}`", setting.kind, default, setting.bounds or "-", setting.text))
-    return "\n".join(
-        [
-            "# Settings",
-            "",
-            "This page is made from the code by `tools/doc_tables.py`, and so is the sample `site/dispatch.toml`.",
-            "",
-            "The settings are in `/etc/slurm-dispatch/dispatch.toml`, or in the file that `DISPATCH_CONFIG` names",
-            "(for root only if it is root's alone). All that is wrong in it is said at once, with exit code 78.",
-            "",
-            table(("setting", "kind", "default", "bounds", "what it is for"), rows),
             "",
         ]
     )
@@ -119,7 +95,7 @@ def _budget(budget: int | None) -> str:
     return "-" if budget is None else str(budget)
 
 
-FILES = {"docs/states.md": states, "docs/settings.md": settings, "site/dispatch.toml": sample}
+FILES = {"docs/states.md": states, "docs/settings.md": reference, "site/dispatch.toml": sample}
 
 
 def stale(top: Path = TOP) -> list[str]:

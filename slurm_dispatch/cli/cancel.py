@@ -43,7 +43,7 @@ def command(*, job: str, reason: str, wait_s: float, as_json: bool) -> int:
     from slurm_dispatch.controller.job import Means
     from slurm_dispatch.controller.tick import identity, job_folder
     from slurm_dispatch.errors import NothingThereError
-    from slurm_dispatch.records.decide import Policy
+    from slurm_dispatch.records.policy import Policy
     from slurm_dispatch.slurm.commands import SlurmCommands, commands_environment
     from slurm_dispatch.state.as_user import in_child
     from slurm_dispatch.state.folder import StateFolder
@@ -57,7 +57,7 @@ def command(*, job: str, reason: str, wait_s: float, as_json: bool) -> int:
     environment = commands_environment(site.slurm_bin or "")
     means = Means(
         port=SlurmCommands(environment, timeout_s=site.query_timeout_s),
-        policy=Policy(site.rules, site.max_submissions, site.launch_failures),
+        policy=Policy(site.rules, site.most_submissions, site.launch_failures),
         by=f"user:{pwd.getpwuid(os.geteuid()).pw_name}@{host}",
         submit_timeout_s=site.submit_timeout_s,
         message_timeout_s=site.message_timeout_s,

@@ -17,6 +17,7 @@ from slurm_dispatch.errors import DispatchError, one_line
 COMMANDS: dict[str, tuple[str, str]] = {
     "sbatch": ("sbatch", "Submit a job that is replaced when it ends too early."),
     "plan": ("plan", "Show what will be done about each outcome, before anything starts."),
+    "config": ("config", "Show the settings that count, and where each comes from."),
     "status": ("status", "List your jobs."),
     "show": ("show", "Show one job, or its facts."),
     "cancel": ("cancel", "Close a job for good and cancel what it has in Slurm."),

@@ -11,8 +11,8 @@ from slurm_dispatch.cli.sbatch import Untouched
 HELP = """\
 Usage: dispatch plan [--json] [OUR OPTIONS] [SBATCH'S OPTIONS] SCRIPT
 
-  Show what dispatch sbatch with the same words would do about each outcome: action, budget, and whose rule
-  says so. Nothing is submitted and nothing is written.
+  Show what dispatch sbatch with the same words would do about each outcome: action, budget, what the next
+  submission changes, and whose rule says so. Nothing is submitted and nothing is written.
 
   --json     one JSON object instead of the table
 
@@ -22,6 +22,9 @@ Example:
 Exit codes: 0, 64 usage, 66 there is no job to plan for, 77 not allowed, 78 bad
 configuration.
 """
+
+CONFIG_TIMEOUT_S = 10.0
+"""A plan is shown also without Slurm's answer, and somebody waits for it."""
 
 
 class Plan(Untouched):
@@ -38,9 +41,12 @@ def command(ctx: click.Context) -> int:
     """Show what will be done about each outcome."""
     from slurm_dispatch.config.site import load_site
     from slurm_dispatch.errors import NothingThereError
-    from slurm_dispatch.slurm.commands import commands_environment
+    from slurm_dispatch.slurm.commands import SlurmCommands, commands_environment
+    from slurm_dispatch.slurm.port import Unknown
     from slurm_dispatch.submit.first import all_options
-    from slurm_dispatch.submit.plan_text import as_json, report, rows_of
+    from slurm_dispatch.submit.open_jobs import older_scripts
+    from slurm_dispatch.submit.plan import make_plan
+    from slurm_dispatch.submit.plan_text import as_json, report
     from slurm_dispatch.submit.request import Plain, prepare
 
     if ctx.args and ctx.args[0] in {"-h", "--help"}:
@@ -54,6 +60,8 @@ def command(ctx: click.Context) -> int:
     request = prepare(words, environment=environment, site=site, more=all_options(asking), need_root=False)
     if isinstance(request, Plain):
         raise NothingThereError(f"there is no job to plan for: {request.why}")
-    rows = rows_of(request, site)
-    click.echo(as_json(request, rows, site) if json_wanted else "\n".join(report(request, rows, site)))
+    config = SlurmCommands(asking, timeout_s=min(CONFIG_TIMEOUT_S, site.query_timeout_s)).config()
+    plan = make_plan(request, site, None if isinstance(config, Unknown) else config)
+    more = older_scripts(request, site)
+    click.echo(as_json(plan, more) if json_wanted else "\n".join(report(plan, more)))
     return 0

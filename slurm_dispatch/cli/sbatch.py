@@ -16,9 +16,16 @@ Usage: dispatch sbatch [OUR OPTIONS] [SBATCH'S OPTIONS] [SCRIPT [ARGUMENTS]]
 
   --checkpoint ROOT        the job's checkpoint root, a folder for this job alone (needed).
                            ~, $NAME, %x (name), %u (user) and %A (the job's key) are put in.
-  --on OUTCOMES:ACTION[,budget=N]
+  --on OUTCOMES:ACTION[,OPTION...]
                            what to do about outcomes, such as preempted,node_fail:resubmit,budget=20 or
-                           failed:stop; more than one: the first that matches counts.
+                           out_of_memory:resubmit,mem=2x..512G; the first that matches counts.
+  --stall TIME             no publication for so long: the command is ended, outcome stalled.
+  --suspect TIME           a node is silent for so long: start the replacement elsewhere (if the site allows it).
+  --shared-checkpoint      executions write into the root itself: nothing comes back without a word.
+  --shared-hold-for TIME   how long it waits for that word (24h).
+  --max-submissions N, --max-node-hours H, --until DATE, --no-progress-limit K
+                           caps: then the job is held.
+  --job-file FILE          these settings from a TOML file; dispatch config show tells where each comes from.
   --start-from PATH        begin from this save while the root has no publication.
   --adopt-root             the root was another job's: go on from what is in it.
   --no-plan                do not print the plan and the notes.

@@ -81,7 +81,7 @@ def make_controller(site: Site) -> Controller:
     from slurm_dispatch.controller.job import Means
     from slurm_dispatch.controller.tick import Controller, Settings
     from slurm_dispatch.errors import NotAllowedError
-    from slurm_dispatch.records.decide import Policy
+    from slurm_dispatch.records.policy import Policy
     from slurm_dispatch.slurm.commands import SlurmCommands, commands_environment
 
     if not site.user_mode and os.geteuid() != 0:

@@ -3,15 +3,22 @@
 from __future__ import annotations
 
 import os
+import re
 import stat
 import sys
-from dataclasses import dataclass
-from typing import Any
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
 
-from slurm_dispatch.config.settings import REQUIRED, SETTINGS, Setting
+from slurm_dispatch.config.kinds import REQUIRED, read_value
+from slurm_dispatch.config.limits import Limit
+from slurm_dispatch.config.settings import LIMIT_SETTINGS, SETTINGS, SETTINGS_BY_NAME
 from slurm_dispatch.durable import read_regular
 from slurm_dispatch.errors import AbsentError, ConfigurationError, DispatchError, StoreError, UsageError, show
-from slurm_dispatch.rules.rule import Rule, parse_rules
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from slurm_dispatch.rules.rule import Rule
 
 if sys.version_info >= (3, 11):
     import tomllib
@@ -22,6 +29,8 @@ DEFAULT_PATH = "/etc/slurm-dispatch/dispatch.toml"
 VARIABLE = "DISPATCH_CONFIG"
 SIZE_MAX = 1024 * 1024
 """Bytes of the file: it holds a few dozen lines."""
+LIMITS_MAX = 1000
+"""``[[limit]]`` tables: each is looked at for each job."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,6 +38,8 @@ class Site:
     """The settings as loaded; each is explained in :data:`~slurm_dispatch.config.settings.SETTINGS`.
 
     :param path: the file they came from.
+    :param given: the settings that the file has, each with its line there (0 where it could not be found);
+        ``limit.2.user`` for those of the second limit.
     """
 
     path: str
@@ -36,16 +47,51 @@ class Site:
     cluster: str | None
     slurm_user: str
     user_mode: bool
+    hooks: tuple[str, ...]
     slurm_bin: str | None
     submit_timeout_s: float
     message_timeout_s: float | None
     query_timeout_s: float
     owner_timeout_s: float
     tick_interval_s: float
-    max_submissions: int
-    launch_failures: int
     accounting: bool | None
+    max_submissions: int
+    most_submissions: int
+    max_node_hours: float | None
+    no_progress: int
+    stall_s: float | None
+    shared_hold_for_s: float
+    longest_hold_s: float
+    launch_failures: int
+    cessation: tuple[str, ...]
+    cessation_user: str | None
+    cessation_interval_s: float
+    cessation_timeout_s: float
+    notify: tuple[str, ...]
+    notify_user: str | None
+    notify_timeout_s: float
+    suspicion: bool
+    suspect_share: float
+    suspect_count: int
+    suspect_overlaps: int
+    memory_half_life_s: float
+    memory_expiry_s: float
+    memory_share: float
+    breaker_count: int
+    breaker_window_s: float
+    breaker_drained: int
+    breaker_store_errors: int
+    maintenance_spread_s: float
     rules: tuple[Rule, ...]
+    limit: tuple[Limit, ...]
+    given: Mapping[str, int] = field(default_factory=dict, compare=False)
+
+    def place(self, name: str) -> str:
+        """Where the value of a setting comes from, in words."""
+        if name not in self.given:
+            return "built in"
+        line = self.given[name]
+        return f"{self.path}, line {line}" if line else self.path
 
 
 def load_site(path: str | None = None) -> Site:
@@ -73,61 +119,102 @@ def load_site(path: str | None = None) -> Site:
         ) from error
     except StoreError as error:
         raise ConfigurationError(str(error)) from error
+    content, text = parse_toml(chosen, data)
+    return parse_site(chosen, content, text)
+
+
+def parse_toml(path: str, data: bytes) -> tuple[dict[str, Any], str]:
+    """The content of a TOML file, and its text.
+
+    :raises ConfigurationError: it is none.
+    """
     try:
-        content = tomllib.loads(data.decode("utf-8"))
+        text = data.decode("utf-8")
+        return tomllib.loads(text), text
     except ValueError as error:
-        raise ConfigurationError(f"{show(chosen)} is not TOML: {error}") from error
-    return parse_site(chosen, content)
+        raise ConfigurationError(f"{show(path)} is not TOML: {error}") from error
 
 
-def parse_site(path: str, content: dict[str, Any]) -> Site:
+def parse_site(path: str, content: dict[str, Any], text: str = "") -> Site:
     """The settings in a parsed file.
 
+    :param text: the file as it is, for the lines that its settings stand in.
     :raises ConfigurationError: all that is wrong, in one line.
     """
+    lines = line_numbers(text)
     values: dict[str, Any] = {}
-    wrong: list[str] = []
-    names = {setting.name for setting in SETTINGS}
-    wrong += [f"{show(name)}: there is no such setting" for name in content if name not in names]
+    wrong = [f"{_where(lines, name)}there is no such setting" for name in content if name not in SETTINGS_BY_NAME]
     user_mode = content.get("user_mode") is True
     for setting in SETTINGS:
         if setting.name not in content:
             if setting.default is REQUIRED:
                 wrong.append(f"{setting.name}: it must be given")
-            values[setting.name] = setting.default
+            values[setting.name] = () if setting.name == "hooks" and user_mode else setting.default
             continue
+        value = content[setting.name]
         try:
-            values[setting.name] = _value(setting, content[setting.name], user_mode=user_mode)
+            if setting.kind == "limits":
+                values[setting.name] = _limits(value, lines, wrong)
+            else:
+                values[setting.name] = read_value(setting, value, user_mode=user_mode)
         except DispatchError as error:
-            wrong.append(f"{setting.name}: {error.line()}")
+            wrong.append(f"{_where(lines, setting.name)}{error.line()}")
+    if not wrong and values["max_submissions"] > values["most_submissions"]:
+        wrong.append(f"{_where(lines, 'max_submissions')}it is more than most_submissions")
     if wrong:
         raise ConfigurationError(f"{show(path)}: " + " | ".join(wrong))
-    return Site(path=path, **values)
+    given = {name: lines.get(name, 0) for name in content}
+    given.update({name: line for name, line in lines.items() if name.startswith("limit.")})
+    return Site(path=path, **values, given=given)
 
 
-def _value(setting: Setting, value: Any, *, user_mode: bool) -> Any:
-    if setting.kind == "bool":
-        if not isinstance(value, bool):
-            raise UsageError(f"{show(value)} is not true or false")
-        return value
-    if setting.kind in {"int", "seconds"}:
-        kinds = (int,) if setting.kind == "int" else (int, float)
-        if isinstance(value, bool) or not isinstance(value, kinds):
-            raise UsageError(f"{show(value)} is not a number" + (" of seconds" if setting.kind == "seconds" else ""))
-        if not setting.least <= value <= setting.greatest:
-            raise UsageError(f"{value} is out of bounds, it is {setting.least:g} to {setting.greatest:g}")
-        return value
-    if setting.kind == "rules":
-        if not isinstance(value, list) or not all(isinstance(text, str) for text in value):
-            raise UsageError("it is a list of texts")
-        return parse_rules(value)
-    if not isinstance(value, str) or not value:
-        raise UsageError(f"{show(value)} is not a text" if value != "" else "it is empty")
-    if setting.kind == "path":
-        value = os.path.expanduser(value) if user_mode else value
-        if not os.path.isabs(value) or "\0" in value:
-            raise UsageError(f"{show(value)} is not an absolute path")
-    return value
+def _limits(value: Any, lines: Mapping[str, int], wrong: list[str]) -> tuple[Limit, ...]:
+    """The ``[[limit]]`` tables; what is wrong in them goes into ``wrong``."""
+    if not isinstance(value, list) or not all(isinstance(table, dict) for table in value):
+        raise UsageError("it is a list of tables", hint="write [[limit]] above each")
+    if len(value) > LIMITS_MAX:
+        raise UsageError(f"{len(value)} tables are more than {LIMITS_MAX}")
+    known = {setting.name: setting for setting in LIMIT_SETTINGS}
+    found = []
+    for number, table in enumerate(value, 1):
+        fields: dict[str, Any] = {}
+        for name, item in table.items():
+            where = _where(lines, f"limit.{number}.{name}", f"limit {number}: {name}")
+            if name not in known:
+                wrong.append(f"{where}there is no such setting of a limit")
+                continue
+            try:
+                fields[name] = read_value(known[name], item)
+            except DispatchError as error:
+                wrong.append(f"{where}{error.line()}")
+        if not set(table) - {"user", "account", "partition", "per"}:
+            wrong.append(f"limit {number}: it limits nothing")
+        found.append(Limit(number, **fields))
+    return tuple(found)
+
+
+def _where(lines: Mapping[str, int], key: str, name: str = "") -> str:
+    """``name (line 4): ``, as errors begin."""
+    shown = show(name or key)
+    return f"{shown} (line {lines[key]}): " if lines.get(key) else f"{shown}: "
+
+
+def line_numbers(text: str) -> dict[str, int]:
+    """The line, from 1, in which each key of a TOML file stands; ``limit.2.user`` in the second ``[[limit]]``.
+
+    A help for messages only: keys that are written in an unusual way are not found.
+    """
+    found: dict[str, int] = {}
+    tables = 0
+    for number, line in enumerate(text.splitlines(), 1):
+        if re.match(r"\s*\[\[\s*limit\s*\]\]", line):
+            tables += 1
+            found.setdefault("limit", number)
+            continue
+        match = re.match(r"\s*(\"?)([A-Za-z0-9_-]+)\1\s*=", line)
+        if match:
+            found.setdefault(f"limit.{tables}.{match[2]}" if tables else match[2], number)
+    return found
 
 
 def _trust(path: str, real: str) -> tuple[int, int, int, int]:

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 from slurm_dispatch.controller import settle
 from slurm_dispatch.controller.ends import look
 from slurm_dispatch.records.actions import Action, AppendFact, Cancel, LookUp, Nothing, Submit
-from slurm_dispatch.records.decide import Policy, decide
+from slurm_dispatch.records.decide import decide
 from slurm_dispatch.records.fold import fold
 from slurm_dispatch.records.observation import Observation
 from slurm_dispatch.records.state import Phase, Settled, State
@@ -28,6 +28,7 @@ if TYPE_CHECKING:
 
     from slurm_dispatch.controller.view import Details, View
     from slurm_dispatch.records.facts import Fact
+    from slurm_dispatch.records.policy import Policy
 
 ROUNDS_MAX = 64
 """Steps of one job in one pass: a whole replacement takes about ten, and the next pass goes on."""

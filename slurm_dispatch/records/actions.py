@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from slurm_dispatch.records.state import SlurmObject
+    from slurm_dispatch.records.state import ElderExecution, SlurmObject
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,7 +24,7 @@ class Submit:
     """Write the intent for ``submission``, call sbatch as the owner, write what it said.
 
     :param changes: what the rule adds to sbatch's options.
-    :param decision: seq of the decision that this carries out.
+    :param decision: seq of what this carries out: a decision, ``took_over``, ``reopened`` or ``adopted``.
     """
 
     submission: int
@@ -53,6 +53,71 @@ class Cancel:
 
 
 @dataclass(frozen=True, slots=True)
+class Requeue:
+    """Ask Slurm to requeue this object, after checking that its owner and word are the job's.
+
+    A certain refusal (no such job, not allowed) becomes the fact ``requeue_failed``, written by who performs
+    this. Success needs no fact: the next observation shows the object alive, and ``requeued`` comes of that.
+    Passed over if it was performed in the same tick already.
+    """
+
+    object: SlurmObject
+    submission: int
+
+
+@dataclass(frozen=True, slots=True)
+class UpdateObject:
+    """Change fields of a pending object (``scontrol update``), after the same checks.
+
+    Where Slurm refuses, that is said, and the actions that come after it are performed nevertheless.
+
+    :param fields: as scontrol names them: ``StartTime``, ``ExcNodeList``, ``TimeLimit``, ``MinMemoryNode``.
+    """
+
+    object: SlurmObject
+    submission: int
+    fields: Mapping[str, str]
+
+
+@dataclass(frozen=True, slots=True)
+class AskCessation:
+    """Ask the site's cessation signal about each of these, and decide again with ``Observation.cessation``.
+
+    Unless it is the ``last`` time, one that was asked less than ``Policy.cessation_interval_s`` ago may be passed
+    over. What gives no answer is answered ``unknown``.
+
+    :param last: the hold runs out: every one gets an answer, so that deciding again does not ask again.
+    """
+
+    executions: tuple[ElderExecution, ...]
+    last: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Tell:
+    """Tell the owner of a hold by the site's notify command, then append the fact ``told``.
+
+    :param on: seq of what holds.
+    :param what: ``start``, ``half``, ``last_hour`` or ``expired``.
+    """
+
+    on: int
+    what: str
+
+
+@dataclass(frozen=True, slots=True)
+class CloseElder:
+    """Append the fact ``closed`` (``superseded``, by this job) to the record of ``key`` if it is open, and decide
+    again with ``Observation.elder_closed``.
+
+    :param keep: the Slurm job of it that is left running.
+    """
+
+    key: str
+    keep: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class Nothing:
     """Nothing to do now.
 
@@ -64,4 +129,15 @@ class Nothing:
     until: float | None = None
 
 
-Action = AppendFact | Submit | LookUp | Cancel | Nothing
+Action = (
+    AppendFact
+    | Submit
+    | LookUp
+    | Cancel
+    | Requeue
+    | UpdateObject
+    | AskCessation
+    | Tell
+    | CloseElder
+    | Nothing
+)

@@ -1,52 +1,51 @@
 """The decision: from state and observation to the next actions. Pure; performs nothing.
 
-The law: *unknown changes nothing; one current object; no number twice; what is closed never runs again.*
+The law: *unknown changes nothing; one current object; no number twice; nothing is started while it is held; what
+is closed never runs again.*
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from slurm_dispatch.errors import BadDataError
 from slurm_dispatch.model.epoch import Epoch
-from slurm_dispatch.records.actions import Action, AppendFact, Cancel, LookUp, Nothing, Submit
+from slurm_dispatch.records.actions import (
+    Action,
+    AppendFact,
+    Cancel,
+    LookUp,
+    Nothing,
+    Requeue,
+    Submit,
+    UpdateObject,
+)
+from slurm_dispatch.records.changes import held_nodes, object_fields
+from slurm_dispatch.records.decide_elder import elder, suspicion
+from slurm_dispatch.records.decide_holds import NEVER_SUBMITTED_S, close, held, new
+from slurm_dispatch.records.law import Phase
 from slurm_dispatch.records.observation import ObjectAlive, ObjectEnded, Observation, Unknown
 from slurm_dispatch.records.settle import Adopt, Wait, settle
-from slurm_dispatch.records.state import Phase, Settled, SlurmObject, State, Submission
-from slurm_dispatch.records.verdict import LAUNCH_FAILURES_MAX, verdict
+from slurm_dispatch.records.state import Settled, SlurmObject, State, Submission
+from slurm_dispatch.records.verdict import left_to_a_person, verdict
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from slurm_dispatch.rules.rule import Rule
+    from slurm_dispatch.records.policy import Policy
 
-NEVER_SUBMITTED_S = 3600.0
-"""A job without an intent for this long: whoever made it has died (between the two is well under a second)."""
 LISTING_LAG_S = 60.0
 """A listing of the queue may be this much older than the end that a detailed answer showed."""
-
-
-@dataclass(frozen=True, slots=True)
-class Policy:
-    """What the site adds to the job's own specification.
-
-    :param rules: the site's default rules, which come after the job's.
-    :param max_submissions: the site's cap; the job's own counts if it is lower.
-    :param launch_failures_max: submissions in a row that never start their script before the job is stopped.
-    """
-
-    rules: tuple[Rule, ...] = ()
-    max_submissions: int = 999_999
-    launch_failures_max: int = LAUNCH_FAILURES_MAX
 
 
 def decide(state: State, observation: Observation, policy: Policy, now: float) -> list[Action]:
     """The next actions for one job, to be performed in order; never empty.
 
-    Stop at the first that fails. If a fact was appended or a submission made, read again and decide again,
-    with the same observation or a newer one, until neither comes any more. Performing a prefix only, any
-    number of times, and deciding again leads to the same end. A :class:`Cancel` that was performed already
-    in the same tick may be passed over.
+    Stop at the first that fails (save :class:`UpdateObject`). If a fact was appended or a submission made, read
+    again and decide again, with the same observation or a newer one, until neither comes any more; likewise
+    once for what :class:`LookUp`, :class:`AskCessation` and :class:`CloseElder` ask, with the answer. Performing
+    a prefix only, any number of times, and deciding again leads to the same end. A :class:`Cancel` or
+    :class:`Requeue` that was performed already in the same tick may be passed over.
 
     :param now: Unix seconds by the clock of ``observation.host``, before anything of it was asked.
     :raises BadDataError: the record's rules do not parse.
@@ -54,7 +53,9 @@ def decide(state: State, observation: Observation, policy: Policy, now: float) -
     incoming = _incoming(state, observation)
     if incoming:
         return incoming
-    actions = _STEPS[state.phase](state, observation, policy, now)
+    actions = elder(state, observation)
+    if not any(isinstance(action, AppendFact | Nothing) for action in actions):
+        actions = actions + _STEPS[state.phase](state, observation, policy, now)
     if any(isinstance(action, AppendFact | Submit) for action in actions):
         return actions
     return actions + _strays(state, observation, now)
@@ -93,15 +94,7 @@ def _is_new(state: State, kind: str, body: Mapping[str, Any], submission: Submis
     return not any(told == (it.slurm_job_id, it.restart, it.start_time, it.why) for it in submission.refusals)
 
 
-def _new(state: State, _observation: Observation, _policy: Policy, now: float) -> list[Action]:
-    if state.request is not None:
-        return [_close("cancelled", state.request.reason)]
-    if now - state.created >= NEVER_SUBMITTED_S:
-        return [_close("never_submitted", "its making was cut short before sbatch was called")]
-    return [Nothing("sbatch has not been called yet", state.created + NEVER_SUBMITTED_S)]
-
-
-def _submitting(state: State, observation: Observation, _policy: Policy, now: float) -> list[Action]:
+def _submitting(state: State, observation: Observation, policy: Policy, now: float) -> list[Action]:
     """An intent without an answer: only its writer acts before everybody else has watched long enough."""
     intent = _last(state)
     first_seen = intent.watched.get(observation.host)
@@ -117,35 +110,50 @@ def _submitting(state: State, observation: Observation, _policy: Policy, now: fl
         return [Nothing(f"submission {intent.number} has no answer yet", first_seen + intent.wait_s)]
     if observation.lookups is None or observation.lookups.submission != intent.number:
         return [LookUp(intent.number)]
-    found = settle(observation.lookups, asked=state.request is not None)
+    over = state.request is not None or state.phase is Phase.CLOSED
+    found = settle(observation.lookups, asked=over)
     if isinstance(found, Wait):
         return [Nothing(f"submission {intent.number} cannot be settled: {found.why}")]
     if isinstance(found, Adopt):
         body = {"submission": intent.number, "cluster": found.cluster, "slurm_job_id": found.slurm_job_id}
         return [AppendFact("submitted", {**body, "how": found.how})]
-    if state.spec.shared:
-        return [Nothing(f"submission {intent.number} is nowhere, and a shared checkpoint leaves that to a person")]
+    if state.spec.shared and state.phase is not Phase.CLOSED:
+        if state.request is not None:
+            return [Nothing(f"submission {intent.number} is nowhere, and a person asked for the end")]
+        return [AppendFact("decision", left_to_a_person(state, policy, now).body())]
     return [AppendFact("burnt", {"submission": intent.number, "evidence": found.evidence})]
 
 
-def _in_slurm(state: State, observation: Observation, _policy: Policy, _now: float) -> list[Action]:
+def _in_slurm(state: State, observation: Observation, policy: Policy, now: float) -> list[Action]:
     """The current object is queued or runs, as far as the record knows."""
     current, seen = _last(state), observation.object
-    if current.object is None or isinstance(seen, Unknown):
+    it = current.object
+    if it is None or isinstance(seen, Unknown):
         why = seen.why if isinstance(seen, Unknown) else "no object"
         return [Nothing(f"what became of the object is unknown ({why})")]
-    if (seen.submission, seen.slurm_job_id) != (current.number, current.object.slurm_job_id):
+    if (seen.submission, seen.slurm_job_id) != (current.number, it.slurm_job_id):
         return [Nothing("what was seen is not of the current object")]
     ended = seen.previous if isinstance(seen, ObjectAlive) else seen
-    if ended is not None and (ended.final or _unrecorded(current, ended)):
-        return [AppendFact("end", _end_body(current, current.object, ended))]
+    if ended is not None and _is_new_end(state, current, ended):
+        return [AppendFact("end", end_body(it, ended))]
     if not isinstance(seen, ObjectAlive):
         return [Nothing("the execution ended, and Slurm starts the object again")]
     if state.request is not None:
-        return [Cancel(current.object, current.number, "a person asked for it")]
+        return [Cancel(it, current.number, "a person asked for it")]
     if seen.pending and any(refusal.why in {"refuse", "shared"} for refusal in current.refusals):
-        return [Cancel(current.object, current.number, "it was refused and must not start")]
-    return [Nothing("it waits in Slurm" if seen.pending else "it runs")]
+        return [Cancel(it, current.number, "it was refused and must not start")]
+    if seen.pending:
+        return [Nothing("it waits in Slurm")]
+    return suspicion(state, seen, observation, policy, now)
+
+
+def _is_new_end(state: State, current: Submission, ended: ObjectEnded) -> bool:
+    """Not one that the record has: a final one comes once, unless we had the object requeued since."""
+    if ended.final and not current.back:
+        return True
+    if ended.final and ended.restart is None:
+        return not state.requeued
+    return _unrecorded(current, ended)
 
 
 def _unrecorded(current: Submission, ended: ObjectEnded) -> bool:
@@ -154,9 +162,10 @@ def _unrecorded(current: Submission, ended: ObjectEnded) -> bool:
     return all(end.restart is None or end.restart < ended.restart for end in current.ends)
 
 
-def _end_body(current: Submission, it: SlurmObject, ended: ObjectEnded) -> dict[str, Any]:
+def end_body(it: SlurmObject, ended: ObjectEnded) -> dict[str, Any]:
+    """The fields of a fact ``end``."""
     return {
-        "submission": current.number,
+        "submission": ended.submission,
         "slurm_job_id": it.slurm_job_id,
         "restart": ended.restart,
         "start_time": ended.start_time,
@@ -170,47 +179,77 @@ def _ended(state: State, _observation: Observation, policy: Policy, now: float) 
     """The submission is over: decide what follows, once."""
     current = _last(state)
     if current.decision is None and current.settled is Settled.REJECTED:
-        return [_close("rejected", current.message)]
+        return [close("rejected", current.message)]
     if current.settled is Settled.BURNT and state.request is not None:
-        return [_close("cancelled", state.request.reason)]
+        return [close("cancelled", state.request.reason)]
     if current.decision is None and current.settled is Settled.BURNT:
         # The wrapper never said that it had submitted; who typed the command will have tried again.
-        return [_close("never_submitted", current.message)]
-    found = verdict(state, policy.rules, policy.max_submissions, policy.launch_failures_max, now)
+        return [close("never_submitted", current.message)]
+    found = verdict(state, policy, now)
     if state.request is not None and found.close != "completed":
-        return [_close("cancelled", state.request.reason)]
+        return [close("cancelled", state.request.reason)]
     return [AppendFact("decision", found.body())]
 
 
 def _waiting(state: State, _observation: Observation, _policy: Policy, now: float) -> list[Action]:
-    decision = state.decision
+    due = state.due
     if state.request is not None:
-        return [_close("cancelled", state.request.reason)]
-    if decision is None or decision.submission is None:
-        return [Nothing("no decision names the next submission")]
-    if decision.not_before is not None and now < decision.not_before:
-        return [Nothing(f"submission {decision.submission} waits", decision.not_before)]
-    return [Submit(decision.submission, (), decision.seq)]
+        return [close("cancelled", state.request.reason)]
+    if due is None:
+        return [Nothing("nothing names the next submission")]
+    if due.not_before is not None and now < due.not_before:
+        return [Nothing(f"submission {due.submission} waits", due.not_before)]
+    return [Submit(due.submission, due.changes, due.seq)]
+
+
+def _requeuing(state: State, observation: Observation, _policy: Policy, _now: float) -> list[Action]:
+    """The object ended, and Slurm is to take it again under the same id."""
+    current, seen, decision = _last(state), observation.object, state.decision
+    it = current.object
+    if it is None or decision is None or isinstance(seen, Unknown):
+        why = seen.why if isinstance(seen, Unknown) else "no object"
+        return [Nothing(f"whether Slurm has requeued it is unknown ({why})")]
+    if (seen.submission, seen.slurm_job_id) != (current.number, it.slurm_job_id):
+        return [Nothing("what was seen is not of the current object")]
+    if isinstance(seen, ObjectEnded):
+        if state.request is not None:
+            return [close("cancelled", state.request.reason)]
+        return [Requeue(it, current.number)]
+    actions: list[Action] = []
+    if seen.pending:
+        fields = object_fields(decision.changes)
+        nodes = [*fields.get("ExcNodeList", "").split(","), *held_nodes(state)]
+        if any(nodes):
+            fields["ExcNodeList"] = ",".join(dict.fromkeys(filter(None, nodes)))
+        actions.append(UpdateObject(it, current.number, fields))
+    over = max((end.restart for end in current.ends if end.restart is not None), default=0)
+    restart = over + 1 if seen.restart is None else seen.restart
+    body = {"submission": current.number, "slurm_job_id": it.slurm_job_id, "restart": restart}
+    return [*actions, AppendFact("requeued", body)]
 
 
 def _stopping(state: State, _observation: Observation, _policy: Policy, _now: float) -> list[Action]:
     decision = state.decision
     if decision is None:
         return [Nothing("no decision says why")]
-    return [_close(decision.close or "stopped", decision.reason)]
+    return [close(decision.close or "stopped", decision.reason)]
 
 
-def _closed(_state: State, _observation: Observation, _policy: Policy, _now: float) -> list[Action]:
+def _closed(state: State, observation: Observation, policy: Policy, now: float) -> list[Action]:
+    if state.current is not None and state.current.settled is Settled.OPEN:
+        return _submitting(state, observation, policy, now)  # superseded: what it made must still be found
     return [Nothing("it is closed")]
 
 
 _STEPS = {
-    Phase.NEW: _new,
+    Phase.NEW: new,
     Phase.SUBMITTING: _submitting,
     Phase.QUEUED: _in_slurm,
     Phase.RUNNING: _in_slurm,
     Phase.ENDED: _ended,
     Phase.WAITING: _waiting,
+    Phase.HELD: held,
+    Phase.REQUEUING: _requeuing,
     Phase.STOPPING: _stopping,
     Phase.CLOSED: _closed,
 }
@@ -227,7 +266,7 @@ def _strays(state: State, observation: Observation, now: float) -> list[Action]:
         # A number that this record does not have yet: somebody else has just written it.
         if submission is None or not seen.alive or seen.uid != state.spec.uid:
             continue
-        if seen.generation != state.spec.generation or submission.settled is Settled.OPEN:
+        if seen.generation != state.spec.generation or _is_kept(state, submission, seen.slurm_job_id):
             continue
         it = SlurmObject(seen.cluster, seen.slurm_job_id)
         if submission.object == it and not _outlived(state, submission, now):
@@ -239,16 +278,31 @@ def _strays(state: State, observation: Observation, now: float) -> list[Action]:
     return actions
 
 
+def _is_kept(state: State, submission: Submission, slurm_job_id: int) -> bool:
+    """It is not a stray, or not ours to cancel yet."""
+    if state.closed is not None and state.closed.keep == slurm_job_id:
+        return True
+    if submission.settled is Settled.OPEN:
+        return state.phase is not Phase.CLOSED
+    # A suspected object lives on until its replacement runs: decide_elder ends it.
+    suspected = None if state.elder is None or state.phase is Phase.CLOSED else state.elder.object
+    return suspected is not None and suspected.slurm_job_id == slurm_job_id
+
+
 def _outlived(state: State, submission: Submission, now: float) -> bool:
-    """Whether the submission's own object should be gone: it ended, and the job went on or is closed."""
+    """Whether the submission's own object should be gone: it ended, or was replaced, or the job is closed."""
+    if submission.replaced:
+        return True
     if submission is state.current and state.phase is not Phase.CLOSED:
         return False
     return submission.end is None or now - submission.end.at >= LISTING_LAG_S
 
 
 def _last(state: State) -> Submission:
-    return state.submissions[-1]  # the law: no phase but new and closed is without a submission
+    current = state.current  # the law: none of these phases is without one
+    if current is None:
+        raise BadDataError(f"job {state.spec.job} is {state.phase} and has no submission")
+    return current
 
 
-def _close(why: str, reason: str) -> AppendFact:
-    return AppendFact("closed", {"why": why, "reason": reason})
+__all__ = ["LISTING_LAG_S", "NEVER_SUBMITTED_S", "decide", "end_body"]

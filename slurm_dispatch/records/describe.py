@@ -24,6 +24,8 @@ def state_text(state: State) -> str:
         return f"closed: {state.closed.why}"
     if state.request is not None:
         return f"{state.phase}, {state.request.what} asked for"
+    if state.holding is not None:
+        return f"held: {state.holding.why}"
     if state.phase is Phase.SUBMITTING:
         return "submitting, no answer yet"
     return str(state.phase)
@@ -62,12 +64,62 @@ def _decision(body: Mapping[str, Any]) -> str:
     if body["submission"] is not None:
         what += f" as submission {body['submission']}"
     budget = "" if body["budget"] is None else f", {body['budget_used']} of {body['budget']} were used"
-    return f"{what}, because {body['reason']}{budget}"
+    changes = _change(body)
+    return f"{what}{changes}, because {body['reason']}{budget}"
 
 
 def _node(body: Mapping[str, Any]) -> str:
     clean = {True: "is clean", False: f"still has {len(body['left'])} processes", None: "could not be searched"}
     return f"node {body['node']} {clean[body['clean']]} after attempt {body['attempt']}"
+
+
+def _because(body: Mapping[str, Any]) -> str:
+    return f": {body['reason']}" if body["reason"] else ""
+
+
+def _release(body: Mapping[str, Any]) -> str:
+    how = {"person": "a person released it", "ceased": "it is released", "breaker": "the site released it"}
+    return how[body["how"]] + _because(body)
+
+
+def _told(body: Mapping[str, Any]) -> str:
+    what = {
+        "start": "that it is held",
+        "half": "that half of the hold is over",
+        "last_hour": "that the hold ends within an hour",
+        "expired": "that the hold ran out",
+    }
+    how = "" if body["status"] is None else f" (notify command: {body['status']})"
+    return f"the owner was told {what[body['what']]}{how}"
+
+
+def _cessation(body: Mapping[str, Any]) -> str:
+    says = {
+        "ceased": "all processes are gone",
+        "running": "processes are still there",
+        "unknown": "whether processes are still there is unknown",
+    }
+    detail = f": {body['detail']}" if body["detail"] else ""
+    times = "" if body["count"] == 1 else f", {body['count']} times"
+    return f"attempt {body['attempt']}: {says[body['answer']]}, says {body['source']}{times}{detail}"
+
+
+def _updated(body: Mapping[str, Any]) -> str:
+    parts = [name for name in ("argv", "script_args", "rules") if body[name] is not None]
+    parts += ["script"] if body["script_sha256"] is not None else []
+    parts += sorted(body["settings"])
+    return f"the next submission is changed ({', '.join(parts) or 'nothing'})" + _because(body)
+
+
+def _took_over(body: Mapping[str, Any]) -> str:
+    older = len(body["executions"])
+    waits = f"; {older} of its executions may still run" if older else ""
+    return f"it goes on in place of job {body['elder']}{waits}"
+
+
+def _closed(body: Mapping[str, Any]) -> str:
+    by = "" if body["by_job"] is None else f" by job {body['by_job']}"
+    return f"closed: {body['why']}{by}" + (f", {body['reason']}" if body["reason"] else "")
 
 
 _TEXTS: dict[str, Callable[[Mapping[str, Any]], str]] = {
@@ -89,7 +141,25 @@ _TEXTS: dict[str, Callable[[Mapping[str, Any]], str]] = {
     "node": _node,
     "end": _end,
     "decision": _decision,
+    "hold": lambda b: "a person holds it" + _because(b) + ("" if b["for_s"] is None else f", for {b['for_s']:g} s"),
+    "release": _release,
+    "held": lambda b: f"the hold of fact {b['on']} has counted {b['counted_s']:.0f} s",
+    "told": _told,
+    "cessation": _cessation,
+    "requeued": lambda b: f"Slurm has job {b['slurm_job_id']} again, restart count {b['restart']}",
+    "requeue_failed": lambda b: f"Slurm does not requeue job {b['slurm_job_id']}: {b['why']}",
+    "suspected": lambda b: (
+        f"Slurm job {b['slurm_job_id']} is to be replaced: {', '.join(b['nodes'])} does not answer"
+    ),
+    "cleared": lambda b: f"submission {b['submission']} is current again" + _because(b),
+    "updated": _updated,
+    "adopted": lambda b: (
+        f"publication {b['publication']} was given to it as {b['name']}, under submission {b['submission']}"
+        + _because(b)
+    ),
+    "took_over": _took_over,
+    "reopened": lambda b: f"opened again, submission {b['submission']} is next" + _because(b),
     "request": lambda b: f"{b['what']} was asked for" + (f": {b['reason']}" if b["reason"] else ""),
     "stray": lambda b: f"Slurm job {b['slurm_job_id']} of submission {b['submission']} is a stray: cancelled",
-    "closed": lambda b: f"closed: {b['why']}" + (f", {b['reason']}" if b["reason"] else ""),
+    "closed": _closed,
 }

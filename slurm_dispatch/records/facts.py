@@ -1,13 +1,14 @@
 """Facts: the entries of a job's record, as bytes and as values.
 
-One JSON object a fact, with the fields of its kind as :data:`KINDS` lists them (and as the table in
-``ARCHITECTURE.md`` does; a test holds the two together). Unknown fields are accepted and kept. An unknown
+One JSON object a fact, with the fields of its kind as :data:`KINDS` and :data:`OPTIONAL` list them (and as the
+table in ``ARCHITECTURE.md`` does; a test holds them together). Unknown fields are accepted and kept. An unknown
 kind or version is refused, because a reader that passed over it would decide on half of the record.
 """
 
 from __future__ import annotations
 
 import json
+from copy import copy
 from dataclasses import dataclass
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
@@ -33,6 +34,15 @@ NODE: dict[str, f.Form] = {
     "verified": f.flag,
 }
 """What an Epilog says of a node; the same in its note and in the fact that is made of it."""
+
+ELDER_EXECUTION: dict[str, f.Form] = {
+    "attempt": f.attempt,
+    "slurm_job_id": f.job_id,
+    "cluster": f.text,
+    "nodes": f.text,
+    "start_time": f.null_or(f.moment),
+}
+"""What a superseding job knows of an execution of its elder, so that its cessation can be asked."""
 
 KINDS: dict[str, dict[str, f.Form]] = {
     "spec": {
@@ -125,11 +135,83 @@ KINDS: dict[str, dict[str, f.Form]] = {
         "not_before": f.null_or(f.moment),
         "close": f.null_or(f.text),
     },
+    "hold": {"reason": f.text, "for_s": f.null_or(f.duration)},
+    "release": {"on": f.sequence, "how": f.one_of("person", "ceased", "breaker"), "reason": f.text},
+    "held": {"on": f.sequence, "clock": f.text, "ran_s": f.duration, "counted_s": f.duration},
+    "told": {
+        "on": f.sequence,
+        "what": f.one_of("start", "half", "last_hour", "expired"),
+        "status": f.null_or(f.integer(-255, 255)),
+    },
+    "cessation": {
+        "attempt": f.attempt,
+        "answer": f.one_of("ceased", "running", "unknown"),
+        "source": f.text,
+        "detail": f.text,
+        "count": f.integer(1, 10**9),
+        "first": f.moment,
+        "last": f.moment,
+    },
+    "requeued": {"submission": f.submission, "slurm_job_id": f.job_id, "restart": f.restart},
+    "requeue_failed": {"submission": f.submission, "slurm_job_id": f.job_id, "why": f.text},
+    "suspected": {
+        "submission": f.submission,
+        "slurm_job_id": f.job_id,
+        "restart": f.restart,
+        "nodes": f.list_of(f.text),
+        "since": f.moment,
+    },
+    "cleared": {"submission": f.submission, "reason": f.text},
+    "updated": {
+        "argv": f.null_or(f.list_of(f.text)),
+        "script_sha256": f.null_or(f.text),
+        "script_name": f.null_or(f.text),
+        "script_args": f.null_or(f.list_of(f.text)),
+        "rules": f.null_or(f.list_of(f.text)),
+        "settings": f.obj,
+        "reason": f.text,
+    },
+    "adopted": {"submission": f.submission, "publication": f.text, "name": f.text, "reason": f.text},
+    "took_over": {
+        "elder": f.key,
+        "elder_seq": f.sequence,
+        "executions": f.list_of(f.record(ELDER_EXECUTION)),
+        "submission": f.submission,
+    },
+    "reopened": {"reason": f.text, "submission": f.submission},
     "request": {"what": f.one_of("cancel"), "reason": f.text},
     "stray": {"submission": f.submission, "slurm_job_id": f.job_id, "cluster": f.text},
     "closed": {"why": f.text, "reason": f.text},
 }
-"""Each kind of fact with its fields and the form of each."""
+"""Each kind of fact with the fields that it must have and the form of each."""
+
+OPTIONAL: dict[str, dict[str, tuple[f.Form, Any]]] = {
+    "spec": {
+        "shared_hold_for_s": (f.duration, 86400.0),
+        "stall_s": (f.null_or(f.duration), None),
+        "suspect_s": (f.null_or(f.duration), None),
+        "max_node_hours": (f.null_or(f.duration), None),
+        "until": (f.null_or(f.moment), None),
+        "no_progress": (f.null_or(f.integer(1, 10**6)), None),
+        "account": (f.text, ""),
+        "partition": (f.text, ""),
+        "origins": (f.texts, {}),
+        "elders_shared": (f.flag, False),
+        "keep": (f.null_or(f.job_id), None),
+    },
+    "decision": {
+        "why": (f.text, ""),
+        "changes": (f.list_of(f.text), []),
+        "hold_for_s": (f.null_or(f.duration), None),
+        "then": (f.null_or(f.one_of("resubmit", "requeue")), None),
+        "free": (f.flag, False),
+        "inputs": (f.obj, {}),
+    },
+    "took_over": {"complete": (f.flag, True)},
+    "closed": {"by_job": (f.null_or(f.key), None), "keep": (f.null_or(f.job_id), None)},
+}
+"""Fields that a fact of a kind may lack, which then has the default: records of before stay readable. A parsed
+fact always has them. A default is never changed in place: every fact gets one of its own."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -195,4 +277,9 @@ def parse_fact(seq: int, data: bytes) -> Fact:
         if name not in content:
             raise BadDataError(f"{where}: no field {name}")
         f.check_form(f"{where}: {name}", form, content[name])
+    for name, (form, default) in OPTIONAL.get(kind, {}).items():
+        if name in content:
+            f.check_form(f"{where}: {name}", form, content[name])
+        else:
+            content[name] = copy(default)
     return Fact(seq, content.pop("at"), kind, content.pop("by"), MappingProxyType(content))

@@ -101,6 +101,13 @@ def obj(value: Any) -> None:
         raise BadDataError(f"{show(value)!r} is not an object")
 
 
+def texts(value: Any) -> None:
+    """A JSON object whose values are texts."""
+    obj(value)
+    for item in value.values():
+        text(item)
+
+
 def epoch(value: Any) -> None:
     """An epoch as decimal digits in a text, not that of an unmanaged run."""
     if not isinstance(value, str) or parse_epoch(value) == 0:
@@ -127,6 +134,19 @@ def list_of(form: Form, longest: int = LIST_MAX) -> Form:
             form(item)
 
     return each
+
+
+def record(fields: dict[str, Form]) -> Form:
+    """A JSON object with these fields; others are passed over."""
+
+    def form(value: Any) -> None:
+        obj(value)
+        for name, inner in fields.items():
+            if name not in value:
+                raise BadDataError(f"{show(value)!r} has no field {name}")
+            check_form(name, inner, value[name])
+
+    return form
 
 
 def one_of(*words: str) -> Form:

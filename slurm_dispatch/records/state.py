@@ -1,15 +1,12 @@
-"""The state of a job: what its facts make, and the law of what may follow what.
-
-The law: *one submission after the other, each with a number of its own, each settled before anything else
-happens, and a job that is closed never runs again.* :data:`LAW` says it as a table; the table in
-``docs/states.md`` is made from it.
-"""
+"""The state of a job: what its facts make. What may follow what is in :mod:`slurm_dispatch.records.law`."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import Enum
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
+
+from slurm_dispatch.records.law import ANY_TIME, LAW, NEXT, PHASE_TEXTS, Event, Move, Phase
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -17,40 +14,6 @@ if TYPE_CHECKING:
     from slurm_dispatch.model.epoch import Epoch
     from slurm_dispatch.model.outcome import Action, Outcome
     from slurm_dispatch.records.spec import Spec
-
-
-class Phase(str, Enum):
-    """Where a job is."""
-
-    NEW = "new"
-    SUBMITTING = "submitting"
-    QUEUED = "queued"
-    RUNNING = "running"
-    ENDED = "ended"
-    WAITING = "waiting"
-    STOPPING = "stopping"
-    CLOSED = "closed"
-
-    def __str__(self) -> str:
-        return self.value
-
-
-class Event(str, Enum):
-    """What a fact does to the phase: its kind, and where that is not enough, what is in it."""
-
-    INTENT = "intent"
-    SUBMITTED = "submitted"
-    REJECTED = "rejected"
-    BURNT = "burnt"
-    STARTED = "started"
-    RESTARTS = "end, Slurm restarts it"
-    END = "end, for good"
-    RESUBMIT = "decision to resubmit"
-    STOP = "decision to stop"
-    CLOSED = "closed"
-
-    def __str__(self) -> str:
-        return self.value
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,11 +76,17 @@ class Settled(str, Enum):
     SUBMITTED = "submitted"
     REJECTED = "rejected"
     BURNT = "burnt"
+    LEFT = "left"
+    """Nothing was ever heard of it, and a person was asked (shared checkpoints only)."""
 
 
 @dataclass(frozen=True, slots=True)
 class Submission:
     """One call of sbatch, from its intent on.
+
+    :param replaced: its object was replaced before it ran (fact ``adopted``): it is a stray.
+    :param back: how many of ``ends`` were there when we requeued it last.
+    :param suspected: the fact ``suspected``, if there is one and it was not cleared.
 
     :param seq: of the intent.
     :param watched: host: when somebody there first saw this intent unsettled (that host's Unix seconds).
@@ -142,11 +111,14 @@ class Submission:
     executions: tuple[Execution, ...]
     ends: tuple[End, ...]
     refusals: tuple[Refusal, ...]
+    replaced: bool = False
+    suspected: Suspected | None = None
+    back: int = 0
 
     @property
     def end(self) -> End | None:
-        """The end for good, if it has come."""
-        return self.ends[-1] if self.ends and self.ends[-1].final else None
+        """The end for good, if it has come and the object was not requeued since."""
+        return self.ends[-1] if len(self.ends) > self.back and self.ends[-1].final else None
 
     @property
     def execution(self) -> Execution | None:
@@ -186,6 +158,132 @@ class Decision:
     submission: int | None
     not_before: float | None
     close: str | None
+    why: str = ""
+    changes: tuple[str, ...] = ()
+    hold_for_s: float | None = None
+    then: Action | None = None
+    free: bool = False
+    inputs: Mapping[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Over:
+    """What waits for a decision while the job is ``ended``.
+
+    :param seq: of the fact, which the decision names as ``on``.
+    :param kind: of the fact: ``end``, ``rejected``, ``burnt``, ``suspected`` or ``requeue_failed``.
+    """
+
+    seq: int
+    at: float
+    kind: str
+    outcome: Outcome
+
+
+@dataclass(frozen=True, slots=True)
+class Due:
+    """The next submission while the job waits or is held.
+
+    :param seq: of the fact that says so, which the intent names as its ``decision``.
+    :param not_before: Unix seconds, or ``None``: now.
+    """
+
+    seq: int
+    submission: int
+    changes: tuple[str, ...] = ()
+    not_before: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Hold:
+    """A person's wish that nothing more is started (fact ``hold``), until it is released.
+
+    :param for_s: how long; ``None``: as long as the site lets a hold last.
+    """
+
+    seq: int
+    at: float
+    by: str
+    reason: str
+    for_s: float | None
+
+
+@dataclass(frozen=True, slots=True)
+class Holding:
+    """What holds the job in the phase ``held``: the latest fact that does.
+
+    :param seq: of that fact (a decision, ``hold``, ``reopened`` or ``took_over``); ``release``, ``held`` and
+        ``told`` name it as ``on``.
+    :param why: as in a decision: ``shared``, ``breaker``, ``limit``, ``person``, ``budget``, ...
+    :param for_s: how long; ``None``: as long as the site lets a hold last.
+    :param ceased: that every older execution has ceased may lift it (never if what is known of them may lack one).
+    """
+
+    seq: int
+    at: float
+    why: str
+    reason: str
+    for_s: float | None
+    ceased: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Held:
+    """The base of a hold's clock (fact ``held``): ``counted_s`` when the site's clock ``clock`` showed ``ran_s``."""
+
+    seq: int
+    on: int
+    clock: str
+    ran_s: float
+    counted_s: float
+
+
+@dataclass(frozen=True, slots=True)
+class Cessation:
+    """The latest answer about an execution (fact ``cessation``); ``ceased`` stays."""
+
+    seq: int
+    answer: str
+    source: str
+    detail: str
+    count: int
+    first: float
+    last: float
+
+
+@dataclass(frozen=True, slots=True)
+class ElderExecution:
+    """An execution whose cessation can be asked: of this job, or of the one that it superseded."""
+
+    attempt: str
+    slurm_job_id: int
+    cluster: str
+    nodes: str
+    start_time: float | None
+
+
+@dataclass(frozen=True, slots=True)
+class Suspected:
+    """A fact ``suspected``: nodes of a running execution that are silent."""
+
+    seq: int
+    at: float
+    restart: int
+    nodes: tuple[str, ...]
+    since: float
+
+
+@dataclass(frozen=True, slots=True)
+class TookOver:
+    """The fact ``took_over``: this job goes on where its elder was closed.
+
+    :param complete: every execution that the elder can have had is among those listed.
+    """
+
+    seq: int
+    elder: str
+    elder_seq: int
+    complete: bool
 
 
 @dataclass(frozen=True, slots=True)
@@ -207,16 +305,36 @@ class Closed:
     at: float
     why: str
     reason: str
+    by_job: str | None = None
+    keep: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class State:
     """Everything that the facts of a record say.
 
+    :param spec: as the facts ``updated`` have made it.
     :param seq: of the last fact.
     :param submissions: by number, which only rises; burnt and rejected ones too.
-    :param used: resubmissions decided for each cause since the last durable progress.
+    :param current: the only submission whose object may be the job's: the latest, or a suspected one that was
+        cleared.
+    :param numbers_used: the greatest submission number that was ever used, also by ``adopted``.
+    :param over: what waits for a decision; only while the job is ``ended``.
+    :param due: the next submission; only while the job waits or is held.
+    :param hold: a person's, until it is released, in whatever phase.
+    :param holding: what holds the job; only in the phase ``held``.
+    :param held: the base of the clock of ``holding``, once there is one.
+    :param told: (seq of what holds, what the owner was told).
+    :param cessation: attempt: the latest answer.
+    :param elder: the submission whose object is followed although it is not current: a suspected one, or that
+        of a job which was superseded; until its end is known.
+    :param elders: executions of the superseded job; ``elders_wait``: it was held for them, and not released since.
+    :param used: resubmissions and requeues decided for each cause since the last durable progress.
     :param launch_failures: submissions in a row that never started their script.
+    :param no_progress: executions in a row that ended without durable progress.
+    :param node_hours: of all executions that ended.
+    :param requeued: the current object was requeued by us, and has not started since.
+    :param unseen: there can have been an execution that no fact tells of.
     :param step: the greatest step that was published under the latest epoch that published anything.
     :param strays: (submission, Slurm job id) of objects that were cancelled as not current.
     :param nodes: (attempt, node, clean) of the node facts.
@@ -227,11 +345,28 @@ class State:
     seq: int
     phase: Phase
     submissions: tuple[Submission, ...]
+    current: Submission | None
+    numbers_used: int
     decision: Decision | None
+    over: Over | None
+    due: Due | None
+    hold: Hold | None
+    holding: Holding | None
+    held: Held | None
+    told: frozenset[tuple[int, str]]
+    cessation: Mapping[str, Cessation]
+    elder: Submission | None
+    elders: tuple[ElderExecution, ...]
+    elders_wait: bool
+    took_over: TookOver | None
     request: Request | None
     closed: Closed | None
     used: Mapping[Outcome, int]
     launch_failures: int
+    no_progress: int
+    node_hours: float
+    requeued: bool
+    unseen: bool
     step: int | None
     progress_at: float | None
     strays: frozenset[tuple[int, int]]
@@ -240,71 +375,31 @@ class State:
     changed: float
 
     @property
-    def current(self) -> Submission | None:
-        """The latest submission: the only one whose object may be the job's."""
-        return self.submissions[-1] if self.submissions else None
-
-    @property
     def object(self) -> SlurmObject | None:
-        """The current object: at most one, and none while the job waits or is closed."""
-        if self.phase in {Phase.QUEUED, Phase.RUNNING} and self.current is not None:
+        """The current object: at most one, and none while the job waits, is held or is closed."""
+        if self.phase in {Phase.QUEUED, Phase.RUNNING, Phase.REQUEUING} and self.current is not None:
             return self.current.object
         return None
 
+    @property
+    def script_sha256(self) -> str:
+        """Of the script that the next submission uses."""
+        return self.spec.script_sha256
 
-@dataclass(frozen=True, slots=True)
-class Move:
-    """One row of the law: in ``before``, ``event`` leads to ``after``; ``text`` says when."""
+    @property
+    def next_number(self) -> int:
+        """The least number that a submission may still have."""
+        return self.numbers_used + 1
 
-    before: Phase
-    event: Event
-    after: Phase
-    text: str
+    @property
+    def finished(self) -> bool:
+        """Closed, with no intent without an answer and no object that is followed: only strays can come."""
+        open_ = self.current is not None and self.current.settled is Settled.OPEN
+        return self.phase is Phase.CLOSED and self.elder is None and not open_
 
 
-LAW: tuple[Move, ...] = (
-    Move(Phase.NEW, Event.INTENT, Phase.SUBMITTING, "sbatch is about to be called for the first time"),
-    Move(Phase.NEW, Event.CLOSED, Phase.CLOSED, "it was never submitted"),
-    Move(Phase.SUBMITTING, Event.SUBMITTED, Phase.QUEUED, "sbatch answered, or evidence shows the object"),
-    Move(Phase.SUBMITTING, Event.REJECTED, Phase.ENDED, "sbatch said no, for certain"),
-    Move(Phase.SUBMITTING, Event.BURNT, Phase.ENDED, "all sources answer and none has the object"),
-    Move(Phase.QUEUED, Event.STARTED, Phase.RUNNING, "an execution began"),
-    Move(Phase.QUEUED, Event.RESTARTS, Phase.QUEUED, "an execution ended unseen and Slurm starts the object again"),
-    Move(Phase.QUEUED, Event.END, Phase.ENDED, "the object ended for good"),
-    Move(Phase.RUNNING, Event.STARTED, Phase.RUNNING, "Slurm started the object again: R has risen"),
-    Move(Phase.RUNNING, Event.RESTARTS, Phase.QUEUED, "the execution ended and Slurm starts the object again"),
-    Move(Phase.RUNNING, Event.END, Phase.ENDED, "the object ended for good"),
-    Move(Phase.ENDED, Event.RESUBMIT, Phase.WAITING, "the rule says resubmit, and there is budget"),
-    Move(Phase.ENDED, Event.STOP, Phase.STOPPING, "the rule says stop, or there is no budget"),
-    Move(Phase.ENDED, Event.CLOSED, Phase.CLOSED, "a person asked for it, or the first sbatch made nothing"),
-    Move(Phase.WAITING, Event.INTENT, Phase.SUBMITTING, "sbatch is about to be called with the next number"),
-    Move(Phase.WAITING, Event.CLOSED, Phase.CLOSED, "a person asked for it"),
-    Move(Phase.STOPPING, Event.CLOSED, Phase.CLOSED, "what was decided is carried out"),
-)
-"""Every move that there is. A fact that would move the job otherwise makes the record bad data."""
-
-ANY_TIME: dict[str, str] = {
-    "watched": "somebody began to watch an unsettled intent",
-    "started": "of an object that is not current: known, and changes nothing",
-    "refused": "PrologSlurmctld did not let an execution start",
-    "progress": "the helper published a save",
-    "ended": "the helper saw the command's end",
-    "node": "a node's Epilog reported",
-    "request": "a person's wish",
-    "stray": "an object that is not the current one was seen and cancelled",
-}
-"""Kinds of facts that may come in any phase, after the end too, and do not move the job."""
-
-PHASE_TEXTS: dict[Phase, str] = {
-    Phase.NEW: "the record is there, sbatch was not called yet",
-    Phase.SUBMITTING: "sbatch was called, or is about to be, and its answer is not recorded yet",
-    Phase.QUEUED: "Slurm has the current object, and no execution of it runs",
-    Phase.RUNNING: "an execution of the current object runs",
-    Phase.ENDED: "the submission is over, and what follows is not decided yet",
-    Phase.WAITING: "the next submission is decided and not made yet",
-    Phase.STOPPING: "the end is decided and not recorded yet",
-    Phase.CLOSED: "it is over for good",
-}
-"""What each phase means, for a person."""
-
-NEXT: dict[tuple[Phase, Event], Phase] = {(move.before, move.event): move.after for move in LAW}
+__all__ = [
+    "ANY_TIME", "LAW", "NEXT", "PHASE_TEXTS", "Cessation", "Closed", "Decision", "Due", "ElderExecution", "End",
+    "Ended", "Event", "Execution", "Held", "Hold", "Holding", "Move", "Over", "Phase", "Refusal", "Request",
+    "Settled", "SlurmObject", "State", "Submission", "Suspected", "TookOver",
+]

@@ -25,12 +25,23 @@ NOT_REPEATED = frozenset({
 })  # fmt: skip
 """Options of the first submission that a later one must not have, on the command line or in the script: the
 dependencies were met when it started, and the comment is put together anew."""
+_CARRIED = frozenset({"SLURM_DISPATCH_SHARED", "SLURM_DISPATCH_STALL"})
 _SITE = ("PATH", "SLURM_CONF", "SLURM_CONF_SERVER", "SLURM_JWT")
 # Plugins' options can come as variables; sbatch looks for them in its own environment.
 _PLUGIN = ("SPANK_", "_SLURM_SPANK_OPTION_", "SLURM_SPANK_")
 # What makes a program load or trust something else: never in sbatch's own environment, whoever names it.
 _LOADS = ("LD_", "GCONV_", "GLIBC_", "LOCPATH", "NLSPATH", "MALLOC_", "PATH", "SLURM_CONF", "SLURM_JWT", "SLURM_SACK")
 _PLAIN_VALUE = re.compile(r"[^,'\"\\\s]*\Z")
+
+
+def carried(spec: Spec) -> dict[str, str]:
+    """The variables through which a job's settings reach the helper (ARCHITECTURE.md)."""
+    found = {}
+    if spec.shared:
+        found["SLURM_DISPATCH_SHARED"] = "1"
+    if spec.stall_s is not None:
+        found["SLURM_DISPATCH_STALL"] = f"{spec.stall_s:.0f}"
+    return found
 
 
 def comment_with(comment: str, word: Word) -> str:
@@ -65,7 +76,8 @@ def resubmission(
     if any(change.startswith("--exclude=") for change in changes):
         gone.add("nodelist")  # the two together ask for nodes that are not to be had
     kept = without_options(spec.argv, gone)
-    variables = _variables(environment)
+    variables = {name: value for name, value in _variables(environment).items() if name not in _CARRIED}
+    variables.update(carried(spec))  # as the specification says it now: an update may have changed a setting since
     asked = recorded.last("propagate") or given.last("propagate")
     marks = propagated(config or {}, (asked.value or "") if asked is not None else None)
     export = recorded.last("export") or given.last("export")

@@ -9,6 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from slurm_dispatch.config.settings import JOB_SETTINGS
 from slurm_dispatch.errors import UsageError, show
 from slurm_dispatch.slurm.options import NO_VALUE, VALUE, Option, Parsed, parse
 
@@ -16,15 +17,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
 OWN: dict[str, Option] = {
-    name: Option(name, "", takes)
-    for name, takes in (
-        ("checkpoint", VALUE),
-        ("on", VALUE),
-        ("start-from", VALUE),
-        ("adopt-root", NO_VALUE),
-        ("unprotected", NO_VALUE),
-        ("no-plan", NO_VALUE),
-    )
+    setting.name: Option(setting.name, "", VALUE if setting.metavar else NO_VALUE) for setting in JOB_SETTINGS
 }
 """Our options. None equals one of sbatch's or a beginning of one; they are spelled whole."""
 NOT_A_SUBMISSION = ("help", "usage", "version", "autocomplete", "test-only")
@@ -61,9 +54,7 @@ class CommandLine:
         return (*self.options, *added, *end, *self.arguments)
 
 
-def read_command_line(
-    argv: Sequence[str], more: Callable[[], Mapping[str, Option]] | None = None
-) -> CommandLine:
+def read_command_line(argv: Sequence[str], more: Callable[[], Mapping[str, Option]] | None = None) -> CommandLine:
     """Read what stands after ``dispatch sbatch``.
 
     :param more: every option of the sbatch at hand; asked only for a long option that the table does not have.

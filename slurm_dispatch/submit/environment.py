@@ -5,9 +5,12 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from slurm_dispatch.slurm.limits import current
+from slurm_dispatch.slurm.resubmit import carried
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
+
+    from slurm_dispatch.records.spec import Spec
 
 # What a job hands on to one that is submitted from inside it, and that would be the outer job's.
 _OURS = ("DISPATCH_", "SLURM_DISPATCH_")
@@ -24,14 +27,17 @@ def cleaned(environment: Mapping[str, str]) -> dict[str, str]:
     }
 
 
-def for_job(environment: Mapping[str, str], *, root: str, record: str, start_from: str | None) -> dict[str, str]:
+def for_job(environment: Mapping[str, str], spec: Spec, *, record: str) -> dict[str, str]:
     """The cleaned environment with what the hooks and the helper look for. ``--export`` never stops these: their
-    names begin with SLURM."""
-    found = cleaned(environment)
-    found["SLURM_DISPATCH_CHECKPOINT"] = root
+    names begin with SLURM.
+
+    :param record: the folder of the job's record.
+    """
+    found = {**cleaned(environment), **carried(spec)}
+    found["SLURM_DISPATCH_CHECKPOINT"] = spec.root
     found["SLURM_DISPATCH_RECORD"] = record
-    if start_from is not None:
-        found["SLURM_DISPATCH_START_FROM"] = start_from
+    if spec.start_from is not None:
+        found["SLURM_DISPATCH_START_FROM"] = spec.start_from
     return found
 
 

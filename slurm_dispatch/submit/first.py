@@ -16,7 +16,9 @@ from slurm_dispatch.slurm.run import Setting, find, run
 from slurm_dispatch.state.folder import StateFolder
 from slurm_dispatch.submit.environment import as_recorded, for_job
 from slurm_dispatch.submit.lookup import Found, look_now
-from slurm_dispatch.submit.plan_text import rows_of, short_plan
+from slurm_dispatch.submit.open_jobs import check_open_jobs
+from slurm_dispatch.submit.plan import make_plan
+from slurm_dispatch.submit.plan_text import short_plan
 from slurm_dispatch.submit.root import prepare_root
 from slurm_dispatch.submit.run import (
     LATE_STATUS,
@@ -90,10 +92,11 @@ def submit_first(
         folder = StateFolder(site.state)
     except (ServiceAwayError, TransientError) as error:
         raise _unprotected(error) from error
-    spec, message_timeout_s = _asked(request.spec, site, port)
-    spec = replace(spec, generation=prepare_root(spec.root, adopt=request.settings.adopt_root))
+    check_open_jobs(folder, request.spec, site)
+    spec, message_timeout_s, config = _asked(request.spec, site, port)
+    spec = replace(spec, generation=prepare_root(spec.root, adopt=request.settings.flag("adopt-root")))
     record, call = _record(request, spec, environment, folder, by=by, deadline_s=site.submit_timeout_s)
-    first = _First(request, spec, record, port, site, by, say)
+    first = _First(request, spec, record, port, site, by, say, config)
     return first.came_of(first.submit(call, wait_s(site.submit_timeout_s, message_timeout_s)))
 
 
@@ -108,6 +111,7 @@ class _First:
     site: Site
     by: str
     say: Callable[[str], None]
+    config: Mapping[str, str]
 
     def submit(self, call: SbatchCall, settle_after_s: float) -> SubmitAnswer | Superseded | Overtaken:
         """Call sbatch, once; an interrupt while it runs makes its answer unknown."""
@@ -134,8 +138,8 @@ class _First:
     def accepted(self, answer: Accepted) -> None:
         """Say which job it is, and the plan."""
         self.say(f"job {self.spec.job}, Slurm job {answer.slurm_job_id}, checkpoint root {self.spec.root}")
-        if not self.request.settings.no_plan:
-            for line in short_plan(self.request, rows_of(self.request, self.site)):
+        if not self.request.settings.flag("no-plan"):
+            for line in short_plan(make_plan(self.request, self.site, self.config)):
                 self.say(line)
 
     def came_of(self, answer: SubmitAnswer | Superseded | Overtaken) -> int:
@@ -193,18 +197,20 @@ class _First:
         return 0
 
 
-def _asked(spec: Spec, site: Site, port: SlurmPort) -> tuple[Spec, float | None]:
-    """The specification with the cluster's name, and Slurm's MessageTimeout: from the site, or else from Slurm."""
+def _asked(spec: Spec, site: Site, port: SlurmPort) -> tuple[Spec, float | None, Mapping[str, str]]:
+    """The specification with the cluster's name, Slurm's MessageTimeout, and Slurm's configuration as far as it was
+    asked: it is where the site's settings do not say all that is needed."""
     message_timeout_s = site.message_timeout_s
     cluster = spec.cluster
-    if message_timeout_s is None or not cluster:
-        config = port.config()
-        if not isinstance(config, Unknown):
-            cluster = cluster or config.get("ClusterName", "")
-            text = config.get("MessageTimeout", "").split(" ")[0]
-            if message_timeout_s is None and text.isdigit():
-                message_timeout_s = float(text)
-    return replace(spec, cluster=cluster), message_timeout_s
+    config: Mapping[str, str] = {}
+    if message_timeout_s is None or not cluster or spec.suspect_s is not None or spec.shared:
+        answer = port.config()
+        config = {} if isinstance(answer, Unknown) else answer
+        cluster = cluster or config.get("ClusterName", "")
+        text = config.get("MessageTimeout", "").split(" ")[0]
+        if message_timeout_s is None and text.isdigit():
+            message_timeout_s = float(text)
+    return replace(spec, cluster=cluster), message_timeout_s, config
 
 
 def _record(
@@ -218,7 +224,7 @@ def _record(
 ) -> tuple[Record, SbatchCall]:
     """Make the record on disk, and the call that goes with it."""
     path = folder.record(spec.job).folder
-    own = for_job(environment, root=spec.root, record=path, start_from=spec.start_from)
+    own = for_job(environment, spec, record=path)
     try:
         record = folder.create_job(spec, request.script.content, as_recorded(own), by=by)
     except (ServiceAwayError, TransientError) as error:

@@ -10,7 +10,8 @@ import os
 import pwd
 import re
 import socket
-from dataclasses import dataclass
+import time
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from slurm_dispatch.errors import NotAllowedError, UsageError, show
@@ -28,6 +29,7 @@ from slurm_dispatch.submit.command_line import (
 from slurm_dispatch.submit.directives import own_directives
 from slurm_dispatch.submit.environment import cleaned
 from slurm_dispatch.submit.expand import expand
+from slurm_dispatch.submit.limits import bounds_of, check_limits, longest_hold_s
 from slurm_dispatch.submit.script import Script, read_script
 from slurm_dispatch.submit.settings import Settings, gather
 
@@ -146,22 +148,28 @@ def prepare(
     script = read_script(line, environment, folder, stdin)
     if script is None:
         return plain(f"the script {show(line.script)} cannot be read")
-    settings = gather(line.own, *own_directives(script.content))
     given, _, hetjob = sbatch_options(script.content, more)
     options = Options(line.parsed, from_variables(environment), given, foreign_options(script.content))
-    if settings.unprotected or given.last("test-only") is not None:
+    # sbatch takes an empty name for none, and the script's for it.
+    paths = _Paths(new_key(), options.value("job-name") or script.name, environment, folder)
+    settings = gather(line.own, *own_directives(script.content), site=site, now=time.time(), path_of=paths.expand)
+    if settings.flag("unprotected") or given.last("test-only") is not None:
         if script.path is None and not script.wrap:
             raise UsageError("--unprotected and --test-only belong on the command line if the script is no file")
-        word = "--unprotected" if settings.unprotected else "--test-only"
+        word = "--unprotected" if settings.flag("unprotected") else "--test-only"
         return plain(f"the script's {word} leaves it to sbatch alone")
     _refuse(options, hetjob=hetjob)
-    spec = _spec(line, script, settings, options, environment=environment, site=site, need_root=need_root)
+    root = _root(settings, paths, need_root=need_root)
+    spec = _spec(line, script, settings, options, paths=paths, site=site, root=root)
+    bounded = bounds_of(spec, site)
+    check_limits(settings, site, bounded)
+    spec = replace(spec, shared_hold_for_s=min(spec.shared_hold_for_s, longest_hold_s(bounded, site)))
     return Request(
         spec=spec,
         settings=settings,
         script=script,
         line=line,
-        added=_added(options, script),
+        added=_added(options, script, shared=spec.shared),
         quiet=options.value("quiet") is not None,
         parsable=options.value("parsable") is not None,
         waits=options.value("wait") is not None,
@@ -183,18 +191,55 @@ def _refuse(options: Options, *, hetjob: bool) -> None:
         )
 
 
-def _added(options: Options, script: Script) -> tuple[str, ...]:
-    """What we add to sbatch's options, never against what the user set."""
+def _added(options: Options, script: Script, *, shared: bool) -> tuple[str, ...]:
+    """What we add to sbatch's options, never against what the user set; but Slurm must never start a job with a
+    shared checkpoint again by itself."""
     added = []
-    if not options.requeue():
+    if shared or not options.requeue():
         added.append("--no-requeue")
     outputs = [options.value("output"), options.value("error")]
-    shared = [name for name in outputs if name and name != os.devnull and not _HAS_ID.search(name)]
-    if shared and options.value("open-mode") is None:
+    fixed = [name for name in outputs if name and name != os.devnull and not _HAS_ID.search(name)]
+    if fixed and options.value("open-mode") is None:
         added.append("--open-mode=append")
     if script.path is None and not script.wrap and script.name != "sbatch" and options.value("job-name") is None:
         added.append(f"--job-name={script.name}")
     return tuple(added)
+
+
+@dataclass(frozen=True, slots=True)
+class _Paths:
+    """What is put into the paths of our options."""
+
+    key: str
+    name: str
+    environment: Mapping[str, str]
+    folder: str
+
+    def expand(self, what: str, text: str) -> str:
+        """The absolute path that ``text`` means, written for the option ``what``."""
+        return expand(
+            text,
+            what=what,
+            key=self.key,
+            name=self.name,
+            user=_user_name(),
+            variables=self.environment,
+            folder=self.folder,
+        )
+
+
+def _root(settings: Settings, paths: _Paths, *, need_root: bool) -> str:
+    typed = settings.text("checkpoint")
+    if typed is not None:
+        if re.match(r"[A-Za-z][A-Za-z0-9+.-]*://", typed):
+            raise UsageError(f"--checkpoint {show(typed)}: a root is a folder in this version")
+        return paths.expand("--checkpoint", typed)
+    if need_root:
+        raise UsageError(
+            "no checkpoint root",
+            hint="give --checkpoint ROOT, a folder for this job, before the script or in a #DISPATCH line",
+        )
+    return ""
 
 
 def _spec(
@@ -203,68 +248,60 @@ def _spec(
     settings: Settings,
     options: Options,
     *,
-    environment: Mapping[str, str],
+    paths: _Paths,
     site: Site,
-    need_root: bool,
+    root: str,
 ) -> Spec:
-    user = _user_name()
-    key = new_key()
-    # sbatch takes an empty name for none, and the script's for it.
-    name = options.value("job-name") or script.name
-    root = ""
-    folder = os.getcwd()
-
-    def path(what: str, text: str) -> str:
-        return expand(text, what=what, key=key, name=name, user=user, variables=environment, folder=folder)
-
-    if settings.checkpoint is not None:
-        if re.match(r"[A-Za-z][A-Za-z0-9+.-]*://", settings.checkpoint):
-            raise UsageError(f"--checkpoint {show(settings.checkpoint)}: a root is a folder in this version")
-        root = path("--checkpoint", settings.checkpoint)
-    elif need_root:
-        raise UsageError(
-            "no checkpoint root",
-            hint="give --checkpoint ROOT, a folder for this job, before the script or in a #DISPATCH line",
-        )
     comment = strip_words(options.value("comment") or "")
     if len(os.fsencode(comment)) + 64 > COMMENT_MAX:
         raise UsageError(
             f"the comment is longer than {COMMENT_MAX - 64} bytes", hint="the identity word needs the rest"
         )
+    values = settings.values
+    start_from = settings.text("start-from")
     return Spec(
-        job=key,
+        job=paths.key,
         generation=0,
-        user=user,
+        user=_user_name(),
         uid=os.geteuid(),
         gid=os.getegid(),
         groups=tuple(os.getgroups()),
         cluster=site.cluster or "",
-        name=name,
+        name=paths.name,
         root=root,
-        shared=False,
-        argv=_repeated(line, options, script),
+        shared=settings.flag("shared-checkpoint"),
+        argv=_repeated(line, options, script, shared=settings.flag("shared-checkpoint")),
         script_name=line.script,
         script_args=line.arguments,
         script_sha256=hashlib.sha256(script.content).hexdigest(),
         wrap=script.wrap,
-        workdir=folder,
+        workdir=paths.folder,
         umask=_umask(),
         comment=comment,
         rules=tuple(rule.text for rule in settings.rules),
-        max_submissions=site.max_submissions,
-        start_from=path("--start-from", settings.start_from) if settings.start_from is not None else None,
+        max_submissions=values["max-submissions"],
+        start_from=None if start_from is None else paths.expand("--start-from", start_from),
         host=socket.gethostname(),
         supersedes=None,
+        shared_hold_for_s=values["shared-hold-for"],
+        stall_s=values["stall"],
+        suspect_s=values["suspect"],
+        max_node_hours=values["max-node-hours"],
+        until=values["until"],
+        no_progress=values["no-progress-limit"],
+        account=options.value("account") or "",
+        partition=options.value("partition") or "",
+        origins=settings.origins,
     )
 
 
-def _repeated(line: CommandLine, options: Options, script: Script) -> tuple[str, ...]:
+def _repeated(line: CommandLine, options: Options, script: Script, *, shared: bool) -> tuple[str, ...]:
     """The options that a later submission repeats, each in one word, so that they can be read without asking
     which of them take a value. Variables become options and come first: the command line is stronger."""
     words = [argument for name, value in options.variables if (argument := as_argument(name, value)) is not None]
     typed = line.parsed.options
     words += [f"--{word.name}" if word.value is None else f"--{word.name}={word.value}" for word in typed]
-    words += _added(options, script)
+    words += _added(options, script, shared=shared)
     # The copy in the record has another name than the script.
     if options.value("job-name") is None and not script.wrap and not any(w.startswith("--job-name=") for w in words):
         words.append(f"--job-name={script.name}")

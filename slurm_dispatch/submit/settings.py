@@ -1,72 +1,141 @@
-"""What the user asked of us: command line first, then ``#DISPATCH`` lines."""
+"""What the user asked of us, put together: command line, ``#DISPATCH`` lines, job file, site, in that order."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
-from slurm_dispatch.errors import UsageError
-from slurm_dispatch.rules.rule import Rule, parse_rule, parse_rules
+from slurm_dispatch.config.job_file import Said, read_job_file
+from slurm_dispatch.config.kinds import read_text, read_value
+from slurm_dispatch.config.settings import JOB_BY_NAME, JOB_SETTINGS
+from slurm_dispatch.errors import DispatchError, UsageError, show
+from slurm_dispatch.model.quantity import parse_moment
+from slurm_dispatch.rules.rule import RULES_MAX, Rule
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Mapping, Sequence
+
+    from slurm_dispatch.config.site import Site
+
+COMMAND_LINE = "the command line"
+SCRIPT = "the script's #DISPATCH lines"
+DEFAULT = "built in"
 
 
 @dataclass(frozen=True, slots=True)
 class Settings:
-    """Our options, put together.
+    """A job's settings.
 
-    :param checkpoint: the root as typed, or ``None``.
-    :param rules: of the command line, then of the script: the first match wins.
+    :param values: by the name of the option; ``None`` where nothing says it.
+    :param origins: where each comes from, in words, and ``on 1``, ``on 2``, ... for the rules.
+    :param rules: of the command line, then of the script, then of the job file: the first match wins.
     """
 
-    checkpoint: str | None
+    values: Mapping[str, Any]
+    origins: Mapping[str, str]
     rules: tuple[Rule, ...]
-    start_from: str | None
-    adopt_root: bool
-    unprotected: bool
-    no_plan: bool
+
+    def text(self, name: str) -> str | None:
+        """The value of a setting whose value is a text."""
+        value = self.values[name]
+        return None if value is None else str(value)
+
+    def flag(self, name: str) -> bool:
+        """The value of a setting that is true or false."""
+        return bool(self.values[name])
+
+    def said(self, name: str) -> bool:
+        """Whether the job itself says it, and not only the site or nobody."""
+        return name in self.origins and not self.origins[name].startswith((DEFAULT, "the site's "))
 
 
 def gather(
-    own: Sequence[tuple[str, str]],
-    directives: Sequence[tuple[str, str, str]],
+    typed: Sequence[tuple[str, str]],
+    written: Sequence[tuple[str, str, str]],
     wrong: Sequence[UsageError] = (),
+    *,
+    site: Site,
+    now: float,
+    path_of: Callable[[str, str], str],
 ) -> Settings:
-    """Put both together; what the command line says beats the script, and rules add up.
+    """Put all sources together; the strongest that says a setting counts, and rules add up.
 
-    :param wrong: what is wrong with the directives already.
-    :raises UsageError: a single-valued option twice in one place, or a rule that does not parse: all that is wrong,
-        and ``wrong`` too, in one line, each with its place.
+    :param typed: the command line's, as (name, value); a flag's value is ``""``.
+    :param written: the script's, as (name, value, place).
+    :param wrong: what is wrong with those already.
+    :param now: Unix seconds, for dates.
+    :param path_of: what a path that was written for an option means.
+    :raises UsageError: all that is wrong anywhere, in one line, each with its place.
     """
-    typed = [(name, value, "the command line") for name, value in own]
-    errors = list(wrong)
-    for options, place in ((typed, "the command line"), (directives, "the script's #DISPATCH lines")):
-        names = [name for name, _, _ in options]
-        twice = [name for name in ("checkpoint", "start-from") if names.count(name) > 1]
-        errors += [UsageError(f"--{name} stands twice in {place}") for name in twice]
+    line = [Said(name, value, COMMAND_LINE) for name, value in typed]
+    script = [Said(name, value, place) for name, value, place in written]
+    errors = list(wrong) + _twice(line, COMMAND_LINE) + _twice(script, SCRIPT)
+    file: list[Said] = []
+    for said in [it for it in (*line, *script) if it.name == "job-file"][:1]:
+        try:
+            file, more = read_job_file(path_of("--job-file", said.value))
+            errors += more
+        except DispatchError as error:
+            errors.append(UsageError(f"{said.place}: {error}", hint=error.hint))
+    values: dict[str, Any] = {}
+    origins: dict[str, str] = {}
     rules: list[Rule] = []
-    for name, value, where in (*typed, *directives):
-        if name == "on":
-            try:
-                rules.append(parse_rule(value))
-            except UsageError as error:
-                errors.append(UsageError(f"{where}: {error}", hint=error.hint))
+    for said in (*line, *script, *file):
+        try:
+            value = _read(said, now)
+        except DispatchError as error:
+            errors.append(UsageError(_named(said, error), hint=error.hint))
+            continue
+        if said.name == "on":
+            rules += value
+            origins[f"on {len(rules)}"] = said.place
+        elif said.name not in values:
+            values[said.name] = value
+            origins[said.name] = said.place
+    if len(rules) > RULES_MAX:
+        errors.append(UsageError(f"{len(rules)} rules are more than the {RULES_MAX} that one job can have"))
+    if values.get("shared-checkpoint") and values.get("suspect") is not None:
+        text = "suspect is not for a shared checkpoint, whose executions must not overlap"
+        errors.append(UsageError(f"{origins['suspect']}: {text}"))
     if errors:
-        raise _together(errors)
-    # Of each the last, so that those that were typed win.
-    values = {name: value for name, value, _ in (*directives, *typed)}
-    return Settings(
-        checkpoint=values.get("checkpoint"),
-        rules=parse_rules([rule.text for rule in rules]),
-        start_from=values.get("start-from"),
-        adopt_root="adopt-root" in values,
-        unprotected="unprotected" in values,
-        no_plan="no-plan" in values,
-    )
+        raise together(errors)
+    for setting in JOB_SETTINGS:
+        if setting.name in values or setting.name == "on":
+            continue
+        if setting.site:
+            values[setting.name] = getattr(site, setting.site)
+            place = site.place(setting.site)
+            origins[setting.name] = place if place == DEFAULT else f"the site's {setting.site} ({place})"
+        else:
+            values[setting.name] = setting.default
+    return Settings(values, origins, tuple(rules))
 
 
-def _together(errors: Sequence[UsageError]) -> UsageError:
+def _twice(said: Sequence[Said], place: str) -> list[UsageError]:
+    names = [it.name for it in said]
+    single = [it.name for it in JOB_SETTINGS if it.metavar and it.name != "on"]
+    return [UsageError(f"--{name} stands twice in {place}") for name in single if names.count(name) > 1]
+
+
+def _read(said: Said, now: float) -> Any:
+    setting = JOB_BY_NAME[said.name]
+    value = read_text(setting, said.value) if said.typed else read_value(setting, said.value)
+    if setting.kind == "date":
+        moment = parse_moment(value, now)
+        if moment <= now:
+            raise UsageError(f"{show(value)} is over")
+        return moment
+    return value
+
+
+def _named(said: Said, error: DispatchError) -> str:
+    """The error with its place, and with the setting where it does not say that itself."""
+    if said.name == "on":
+        return f"{said.place}: {error}"
+    return f"{said.place}: {'--' if said.typed else ''}{said.name}: {error}"
+
+
+def together(errors: Sequence[UsageError]) -> UsageError:
     """One error that says all; a hint that several have is said once."""
     lines: list[str] = []
     hints: set[str] = set()

@@ -8,7 +8,10 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from slurm_dispatch.config.settings import REQUIRED, SETTINGS, sample
+from slurm_dispatch.config.documents import sample
+from slurm_dispatch.config.kinds import REQUIRED
+from slurm_dispatch.config.limits import Limit
+from slurm_dispatch.config.settings import HOOKS, LIMIT_SETTINGS, SETTINGS
 from slurm_dispatch.config.site import Site, load_site, parse_site
 from slurm_dispatch.errors import ConfigurationError
 from slurm_dispatch.rules.rule import parse_rules
@@ -38,7 +41,8 @@ def test_what_is_not_given_is_the_default(tmp_path: Path) -> None:
 
 
 def test_the_settings_of_the_table_are_the_fields() -> None:
-    assert {setting.name for setting in SETTINGS} | {"path"} == set(Site.__dataclass_fields__)
+    assert [setting.name for setting in SETTINGS] == list(Site.__dataclass_fields__)[1:-1]
+    assert [setting.name for setting in LIMIT_SETTINGS] == list(Limit.__dataclass_fields__)[1:]
 
 
 def test_everything_can_be_set(tmp_path: Path) -> None:
@@ -74,6 +78,19 @@ def test_everything_that_is_wrong_is_said_at_once_with_its_place(tmp_path: Path)
         tick_interval_s = true
         rules = ["failed:retry"]
         colour = "blue"
+        cessation = ["ask"]
+        notify = "mail"
+        hooks = ["epilog", "epilogue"]
+        suspect_share = 1.5
+        shared_hold_for_s = "400d"
+        longest_hold_s = "3 days"
+
+        [[limit]]
+        actions = ["hold"]
+        colour = "blue"
+
+        [[limit]]
+        user = ["ada", "ada"]
     """
     path = write(tmp_path / "dispatch.toml", text)
     with pytest.raises(ConfigurationError) as caught:
@@ -82,14 +99,24 @@ def test_everything_that_is_wrong_is_said_at_once_with_its_place(tmp_path: Path)
     assert caught.value.exit_code == 78
     for part in (
         path,
-        "state: relative is not an absolute path",
-        "cluster: 7 is not a text",
-        "user_mode: yes is not true or false",
-        "submit_timeout_s: 1 is out of bounds, it is 5 to 3600",
-        "max_submissions: 1.5 is not a number",
-        "tick_interval_s: True is not a number of seconds",
-        "rules: rule 'failed:retry'",
-        "colour: there is no such setting",
+        "state (line 2): relative is not an absolute path",
+        "cluster (line 3): 7 is not a text",
+        "user_mode (line 4): yes is not true or false",
+        "submit_timeout_s (line 5): 1 is out of bounds, it is 5 to 3600",
+        "max_submissions (line 6): 1.5 is not a number without a fraction",
+        "tick_interval_s (line 7): True is not a number of seconds",
+        "rules (line 8): rule 'failed:retry'",
+        "colour (line 9): there is no such setting",
+        "cessation (line 10): ask is not an absolute path",
+        "notify (line 11): it is a list of texts",
+        "hooks (line 12): 'epilogue' is not one of prolog-slurmctld,",
+        "suspect_share (line 13): 1.5 is out of bounds, it is 0 to 1",
+        "shared_hold_for_s (line 14): 400d is out of bounds, it is 1m to 365d",
+        "longest_hold_s (line 15): '3 days' is not a duration",
+        "limit 1: actions (line 18): 'hold' is not one of resubmit, requeue",
+        "limit 1: colour (line 19): there is no such setting of a limit",
+        "limit 2: user (line 22): ada stands twice",
+        "limit 2: it limits nothing",
     ):
         assert part in line
     assert line.isprintable()
@@ -102,7 +129,12 @@ def test_everything_that_is_wrong_is_said_at_once_with_its_place(tmp_path: Path)
         ({"state": ""}, "state: it is empty"),
         ({"state": "~/state"}, "state: ~/state is not an absolute path"),
         ({"state": "/s", "rules": "failed:stop"}, "rules: it is a list of texts"),
-        ({"state": "/s", "rules": ["failed:hold"]}, "not available in this version"),
+        ({"state": "/s", "rules": ["failed:hold,budget=2"]}, "budget goes with resubmit and requeue only"),
+        ({"state": "/s", "limit": {"open_jobs": 3}}, "limit: it is a list of tables"),
+        ({"state": "/s", "limit": [{"per": "all", "open_jobs": -1}]}, "limit 1: open_jobs: -1 is out of bounds"),
+        ({"state": "/s", "limit": [{"open_jobs": 1}] * 1001}, "1001 tables are more than 1000"),
+        ({"state": "/s", "max_submissions": 20_000}, "max_submissions: it is more than most_submissions"),
+        ({"state": "/s", "cessation": ["/bin/x", "a\0b"]}, "cessation: it has a NUL character"),
     ],
 )
 def test_a_setting_is_refused(content: dict[str, Any], says: str) -> None:
@@ -163,8 +195,71 @@ def test_the_sample_is_a_file_that_loads_as_the_defaults(tmp_path: Path) -> None
 
 
 def test_the_sample_loads_with_every_line_uncommented() -> None:
+    """What the sample shows of a setting is one that could be written there, and is its default if it has one."""
     lines = [line.removeprefix("# ") for line in sample().splitlines()]
-    names = {setting.name for setting in SETTINGS}
-    settings = [line for line in lines if line.split(" = ")[0] in names]
-    assert len(settings) == len(SETTINGS)
-    parse_site("sample", tomllib.loads("\n".join(settings)))
+    names = {setting.name for setting in (*SETTINGS, *LIMIT_SETTINGS)}
+    settings = [line for line in lines if line.split(" = ")[0] in names or line == "[[limit]]"]
+    content = tomllib.loads("\n".join(settings))
+    assert set(content) == {setting.name for setting in SETTINGS}
+    assert set(content["limit"][0]) == {setting.name for setting in LIMIT_SETTINGS}
+    site = parse_site("sample", content)
+    for setting in SETTINGS:
+        if setting.default is not REQUIRED and setting.default is not None and setting.kind != "limits":
+            assert getattr(site, setting.name) == setting.default, setting.name
+
+
+def test_times_can_be_written_as_people_write_them() -> None:
+    site = parse_site("f", {"state": "/s", "tick_interval_s": "10s", "shared_hold_for_s": "36h", "stall_s": 90.5})
+    assert (site.tick_interval_s, site.shared_hold_for_s, site.stall_s) == (10, 36 * 3600, 90.5)
+
+
+def test_limits_are_tables(tmp_path: Path) -> None:
+    text = """state = "/s"
+
+[[limit]]
+partition = ["gpu", "debug"]
+actions = []
+longest_hold_s = "7d"
+
+[[limit]]
+user = ["ada"]
+per = "all"
+resubmissions_per_hour = 200
+open_jobs = 0
+overlap = 1
+"""
+    site = load_site(write(tmp_path / "f", text))
+    assert site.limit == (
+        Limit(1, partition=("gpu", "debug"), actions=(), longest_hold_s=7 * 86400),
+        Limit(2, user=("ada",), per="all", resubmissions_per_hour=200, open_jobs=0, overlap=1),
+    )
+
+
+def test_what_is_given_says_its_line(tmp_path: Path) -> None:
+    lines = [
+        "# mine",
+        'state = "/s"',
+        "",
+        '"max_submissions"=7 # x',
+        "rules = [",
+        '  "failed:stop",',
+        "]",
+        "[[limit]]",
+    ]
+    text = "\n".join([*lines, "overlap = 0"])
+    site = load_site(write(tmp_path / "f", text))
+    assert site.given == {"state": 2, "max_submissions": 4, "rules": 5, "limit": 8, "limit.1.overlap": 9}
+    assert site.place("max_submissions") == f"{tmp_path}/f, line 4"
+    assert site.place("no_progress") == "built in"
+    assert parse_site("f", {"state": "/s"}).place("state") == "f"
+
+
+def test_user_mode_has_no_hooks_unless_it_says_so() -> None:
+    assert parse_site("f", {"state": "/s"}).hooks == HOOKS
+    assert parse_site("f", {"state": "/s", "user_mode": True}).hooks == ()
+    assert parse_site("f", {"state": "/s", "user_mode": True, "hooks": ["epilog"]}).hooks == ("epilog",)
+
+
+@pytest.mark.parametrize("argv", [[], ["slurm-nodes"], ["/usr/sbin/ask", "-v", "a b"]])
+def test_a_command_is_an_argv(argv: list[str]) -> None:
+    assert parse_site("f", {"state": "/s", "cessation": argv}).cessation == tuple(argv)

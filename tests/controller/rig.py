@@ -13,8 +13,8 @@ from slurm_dispatch.controller.job import Means, Report
 from slurm_dispatch.controller.view import View, key_in, notes_by_key
 from slurm_dispatch.model.epoch import Epoch
 from slurm_dispatch.model.identity import Word, attempt_of, new_key
-from slurm_dispatch.records.decide import Policy
 from slurm_dispatch.records.fold import fold
+from slurm_dispatch.records.policy import Policy
 from slurm_dispatch.records.spec import Spec
 from slurm_dispatch.state.folder import StateFolder, make_state
 from tests.controller.fake_slurm import FakeSlurm

@@ -17,9 +17,9 @@ from slurm_dispatch.controller.job import Job, Means
 from slurm_dispatch.controller.view import Details, View
 from slurm_dispatch.errors import BadDataError
 from slurm_dispatch.model.identity import Word, find_word
-from slurm_dispatch.records.decide import Policy
 from slurm_dispatch.records.facts import Fact, parse_fact, render
 from slurm_dispatch.records.fold import fold
+from slurm_dispatch.records.policy import Policy
 from slurm_dispatch.records.state import Phase
 from slurm_dispatch.slurm.port import (
     Absent,

@@ -116,20 +116,72 @@ class Life:
             final=final,
         )
 
+    def decided(self, action: str, outcome: str = "preempted", **more: Any) -> Life:
+        """The decision about the last fact."""
+        values = {
+            "on": len(self.facts),
+            "outcome": outcome,
+            "action": action,
+            "rule": f"{outcome}:{action}",
+            "budget_used": 0,
+            "budget": None,
+            "reason": "the rule says so",
+            "submission": None,
+            "not_before": None,
+            "close": outcome if action == "stop" else None,
+        }
+        return self.add("decision", **{**values, **more})
+
     def resubmit(self, number: int, outcome: str = "preempted", not_before: float | None = None) -> Life:
         """The decision that leads to submission ``number``."""
+        return self.decided("resubmit", outcome, submission=number, not_before=not_before)
+
+    def holds(self, number: int, outcome: str = "preempted", why: str = "rule", **more: Any) -> Life:
+        """The decision that holds the job; submission ``number`` is next."""
+        return self.decided("hold", outcome, submission=number, why=why, then="resubmit", **more)
+
+    def release(self, how: str = "person") -> Life:
+        """What holds the job is lifted."""
+        holding = self.state.holding
+        assert holding is not None
+        return self.add("release", on=holding.seq, how=how, reason="")
+
+    def suspected(self, number: int, nodes: tuple[str, ...] = ("c1",)) -> Life:
+        """A node of the running execution is silent."""
         return self.add(
-            "decision",
-            on=len(self.facts),
-            outcome=outcome,
-            action="resubmit",
-            rule=f"{outcome}:resubmit",
-            budget_used=0,
-            budget=None,
-            reason="the rule says so",
+            "suspected",
             submission=number,
-            not_before=not_before,
-            close=None,
+            slurm_job_id=100 + number,
+            restart=0,
+            nodes=list(nodes),
+            since=self.at - 30,
+        )
+
+    def superseded(self, by_job: str = "new", keep: int | None = None) -> Life:
+        """Another job goes on in its place."""
+        return self.add("closed", why="superseded", reason="", by_job=by_job, keep=keep)
+
+    def took_over(self, *attempts: str, complete: bool = True) -> Life:
+        """It goes on in place of job ``old``, of which these executions may still run."""
+        executions = [
+            {"attempt": it, "slurm_job_id": 77, "cluster": CLUSTER, "nodes": "c9", "start_time": 900}
+            for it in attempts
+        ]
+        return self.add(
+            "took_over", elder="old", elder_seq=9, executions=executions, submission=1, complete=complete
+        )
+
+    def answered(self, attempt: str, answer: str, source: str = "slurm-nodes") -> Life:
+        """What cessation said."""
+        return self.add(
+            "cessation",
+            attempt=attempt,
+            answer=answer,
+            source=source,
+            detail="",
+            count=1,
+            first=self.at,
+            last=self.at,
         )
 
     def run(self, number: int) -> Life:

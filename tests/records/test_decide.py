@@ -10,7 +10,7 @@ import pytest
 from slurm_dispatch.errors import BadDataError
 from slurm_dispatch.model.outcome import Outcome
 from slurm_dispatch.records.actions import Action, AppendFact, Cancel, LookUp, Nothing, Submit
-from slurm_dispatch.records.decide import LISTING_LAG_S, NEVER_SUBMITTED_S, Policy, decide
+from slurm_dispatch.records.decide import LISTING_LAG_S, NEVER_SUBMITTED_S, decide
 from slurm_dispatch.records.observation import (
     Absent,
     Found,
@@ -22,6 +22,7 @@ from slurm_dispatch.records.observation import (
     Seen,
     Unknown,
 )
+from slurm_dispatch.records.policy import Policy
 from slurm_dispatch.records.settle import Adopt, Burn, Wait, settle
 from slurm_dispatch.records.state import Phase, SlurmObject
 from slurm_dispatch.rules.rule import parse_rules
@@ -141,8 +142,15 @@ def test_a_number_is_burnt_only_if_all_answer_and_none_has_it() -> None:
 
 
 def test_a_number_of_a_shared_job_is_left_to_a_person() -> None:
+    """P6, P8: it is never burnt, and the hold can be lifted by a person only: there may be an execution of it."""
     life = Life(make_spec(shared=True)).intent(1).add("watched", submission=1, host="ctl", first_seen=0)
-    nothing(ask(life, replace(BLIND, lookups=Lookups(1, Absent(), Absent(), Absent()))))
+    body = fact(ask(life, replace(BLIND, lookups=Lookups(1, Absent(), Absent(), Absent()))), "decision")
+    assert (body["action"], body["why"], body["on"], body["submission"]) == ("hold", "shared", 2, 2)
+    state = life.add("decision", **body).state
+    assert state.phase is Phase.HELD
+    assert state.holding is not None
+    assert not state.holding.ceased
+    assert ask(life.release()) == [Submit(2, (), 4)]
 
 
 def test_lookups_about_another_submission_count_for_nothing() -> None:
@@ -229,10 +237,22 @@ def test_completed_is_final() -> None:
     assert fact(ask(life), "closed")["why"] == "completed"
 
 
-@pytest.mark.parametrize("outcome", ["cancelled", "out_of_memory", "not_resumed", "deadline", "lost", "stalled"])
+@pytest.mark.parametrize("outcome", ["cancelled", "deadline"])
 def test_what_no_rule_brings_back_closes_with_its_own_word(outcome: str) -> None:
     life = Life().run(1).end(1, outcome)
     assert fact(ask(life), "decision")["close"] == outcome
+
+
+@pytest.mark.parametrize("outcome", ["out_of_memory", "not_resumed", "lost"])
+def test_what_would_end_the_same_way_again_waits_for_a_person(outcome: str) -> None:
+    body = fact(ask(Life().run(1).end(1, outcome)), "decision")
+    assert (body["action"], body["why"], body["then"], body["submission"]) == ("hold", "rule", "resubmit", 2)
+    assert body["hold_for_s"] == 14 * 86400
+
+
+def test_a_cancel_by_an_operator_waits_for_a_person() -> None:
+    body = fact(ask(Life().run(1).end(1, "cancelled", by_uid=0)), "decision")
+    assert (body["action"], body["why"]) == ("hold", "rule")
 
 
 def test_an_operators_cancel_counts_as_any_end_that_a_rule_names() -> None:
@@ -257,8 +277,8 @@ def test_the_users_rules_come_before_the_sites() -> None:
 
 
 def test_rules_in_the_record_that_do_not_parse_are_bad_data() -> None:
-    with pytest.raises(BadDataError, match="'hold' is not available"):
-        ask(Life(make_spec(rules=("failed:hold",))).run(1).end(1, "failed"))
+    with pytest.raises(BadDataError, match="'wait' is not an action"):
+        ask(Life(make_spec(rules=("failed:wait",))).run(1).end(1, "failed"))
 
 
 # Budgets and caps
@@ -279,7 +299,7 @@ def play(life: Life, outcomes: list[str], policy: Policy = POLICY) -> dict[str, 
 def test_failed_comes_back_twice() -> None:
     assert play(Life(), ["failed", "failed"])["action"] == "resubmit"
     body = play(Life(), ["failed", "failed", "failed"])
-    assert (body["action"], body["close"], body["budget_used"], body["budget"]) == ("stop", "budget", 2, 2)
+    assert (body["action"], body["why"], body["budget_used"], body["budget"]) == ("hold", "budget", 2, 2)
 
 
 def test_budgets_are_kept_by_cause() -> None:
@@ -287,7 +307,7 @@ def test_budgets_are_kept_by_cause() -> None:
     assert body["action"] == "resubmit"
     spec = make_spec(rules=("preempted,node_fail:resubmit,budget=1",))
     assert play(Life(spec), ["preempted", "node_fail"])["action"] == "resubmit"
-    assert play(Life(spec), ["preempted", "node_fail", "preempted"])["close"] == "budget"
+    assert play(Life(spec), ["preempted", "node_fail", "preempted"])["why"] == "budget"
 
 
 def test_progress_gives_the_budget_back() -> None:
@@ -299,21 +319,21 @@ def test_progress_gives_the_budget_back() -> None:
 
 
 def test_a_budget_of_nothing_never_resubmits() -> None:
-    assert play(Life(make_spec(rules=("failed:resubmit,budget=0",))), ["failed"])["close"] == "budget"
+    assert play(Life(make_spec(rules=("failed:resubmit,budget=0",))), ["failed"])["why"] == "budget"
 
 
 def test_the_cap_on_submissions_counts_every_one() -> None:
     assert play(Life(make_spec(max_submissions=2)), ["preempted"])["action"] == "resubmit"
-    assert play(Life(make_spec(max_submissions=2)), ["preempted", "preempted"])["close"] == "max_submissions"
-    assert play(Life(), ["preempted"], Policy(max_submissions=1))["close"] == "max_submissions"
+    assert play(Life(make_spec(max_submissions=2)), ["preempted", "preempted"])["why"] == "max_submissions"
+    assert play(Life(), ["preempted"], Policy(max_submissions=1))["why"] == "max_submissions"
 
 
-def test_a_launch_that_fails_costs_no_budget_and_stops_after_five_in_a_row() -> None:
-    """C042, C060: a site whose prolog always fails is not flooded, and the job stops with that reason."""
+def test_a_launch_that_fails_costs_no_budget_and_is_held_after_five_in_a_row() -> None:
+    """C042, C060: a site whose prolog always fails is not flooded, and the job waits with that reason."""
     body = play(Life(), ["launch_failed"] * 5)
     assert body["action"] == "resubmit"
     body = play(Life(), ["launch_failed"] * 6)
-    assert (body["action"], body["close"]) == ("stop", "launch_failures")
+    assert (body["action"], body["why"]) == ("hold", "launch_failures")
     assert play(Life(), ["launch_failed"] * 5 + ["preempted"] + ["launch_failed"] * 5)["action"] == "resubmit"
 
 
@@ -322,8 +342,9 @@ def test_launches_that_fail_wait_longer_each_time() -> None:
     for count in range(1, 6):
         life = Life()
         body = play(life, ["launch_failed"] * count)
-        waits.append(0 if body["not_before"] is None else body["not_before"] - (life.at - 1))
-    assert waits == [0, 60, 120, 240, 480]
+        assert body["not_before"] is None, "it waits in Slurm, where squeue shows it"
+        waits += [it for it in body["changes"] if it.startswith("--begin=")]
+    assert waits == ["--begin=now+30", "--begin=now+60", "--begin=now+120", "--begin=now+240", "--begin=now+480"]
 
 
 def test_a_wait_is_kept() -> None:
@@ -332,10 +353,12 @@ def test_a_wait_is_kept() -> None:
     assert decide(life.state, BLIND, POLICY, 5000.0) == [Submit(2, (), len(life.facts))]
 
 
-def test_a_shared_checkpoint_is_never_resubmitted_by_itself() -> None:
-    """P8."""
-    body = fact(ask(Life(make_spec(shared=True)).run(1).end(1, "preempted")), "decision")
-    assert (body["action"], body["close"]) == ("stop", "shared")
+@pytest.mark.parametrize("rule", ["preempted:resubmit", "preempted:requeue"])
+def test_a_shared_checkpoint_is_never_resubmitted_by_itself(rule: str) -> None:
+    """P8: a requeue, too, becomes a submission after the release."""
+    spec = make_spec(shared=True, shared_hold_for_s=7200, rules=(rule,))
+    body = fact(ask(Life(spec).run(1).end(1, "preempted")), "decision")
+    assert (body["action"], body["why"], body["then"], body["hold_for_s"]) == ("hold", "shared", "resubmit", 7200)
 
 
 # A person's cancel

@@ -161,6 +161,15 @@ def test_a_watch_begins_anew_where_the_clock_was_set_back() -> None:
 
 
 BODIES: dict[Event, tuple[str, dict[str, Any]]] = {
+    Event.SUSPECTED: (
+        "suspected",
+        {"submission": 1, "slurm_job_id": 101, "restart": 0, "nodes": ["c1"], "since": 1.0},
+    ),
+    Event.CLEARED: ("cleared", {"submission": 1, "reason": ""}),
+    Event.REQUEUED: ("requeued", {"submission": 1, "slurm_job_id": 101, "restart": 1}),
+    Event.REQUEUE_FAILED: ("requeue_failed", {"submission": 1, "slurm_job_id": 101, "why": "no such job"}),
+    Event.HOLD: ("hold", {"reason": "look at it", "for_s": None}),
+    Event.SUPERSEDED: ("closed", {"why": "superseded", "reason": "", "by_job": "new"}),
     Event.SUBMITTED: ("submitted", {"submission": 1, "cluster": "alpha", "slurm_job_id": 101, "how": "answer"}),
     Event.REJECTED: ("rejected", {"submission": 1, "status": 1, "message": ""}),
     Event.BURNT: ("burnt", {"submission": 1, "evidence": ""}),
@@ -168,47 +177,65 @@ BODIES: dict[Event, tuple[str, dict[str, Any]]] = {
 }
 AT = {
     Phase.NEW: Life,
-    Phase.SUBMITTING: lambda: Life().intent(1),
-    Phase.QUEUED: lambda: Life().intent(1).submitted(1),
-    Phase.RUNNING: lambda: Life().run(1),
-    Phase.ENDED: lambda: Life().run(1).end(1, "failed"),
-    Phase.WAITING: lambda: Life().round(1),
-    Phase.STOPPING: lambda: _stop(Life().run(1).end(1, "failed")),
-    Phase.CLOSED: lambda: Life().run(1).end(1, "failed").add("closed", why="", reason=""),
+    Phase.SUBMITTING: lambda spec: Life(spec).intent(1),
+    Phase.QUEUED: lambda spec: Life(spec).intent(1).submitted(1),
+    Phase.RUNNING: lambda spec: Life(spec).run(1),
+    Phase.ENDED: lambda spec: Life(spec).run(1).end(1, "failed"),
+    Phase.WAITING: lambda spec: Life(spec).run(1).end(1, "failed").holds(2, "failed").release(),
+    Phase.HELD: lambda spec: Life(spec).run(1).end(1, "failed").holds(2, "failed"),
+    Phase.REQUEUING: lambda spec: Life(spec).run(1).end(1, "failed").decided("requeue", "failed"),
+    Phase.STOPPING: lambda spec: Life(spec).run(1).end(1, "failed").decided("stop", "failed"),
+    Phase.CLOSED: lambda spec: Life(spec).run(1).end(1, "failed").add("closed", why="", reason=""),
 }
+SUSPECTED = {
+    Phase.ENDED: lambda: Life().run(1).suspected(1),
+    Phase.WAITING: lambda: Life().run(1).suspected(1).resubmit(2, "suspect"),
+    Phase.HELD: lambda: Life().run(1).suspected(1).holds(2, "suspect"),
+}
+ANSWERS = {Event.SUBMITTED, Event.REJECTED, Event.BURNT}
 
 
-def _stop(life: Life) -> Life:
-    return life.add(
-        "decision",
-        on=len(life.facts),
-        outcome="failed",
-        action="stop",
-        rule="failed:stop",
-        budget_used=0,
-        budget=None,
-        reason="",
-        submission=None,
-        not_before=None,
-        close="failed",
-    )
+def _life(phase: Phase, event: Event) -> Life:
+    """A job in ``phase`` to which ``event`` can come if the law lets it."""
+    if event is Event.CLEARED and phase in SUSPECTED:
+        return SUSPECTED[phase]()
+    if phase is Phase.CLOSED and event in ANSWERS:
+        return Life().intent(1).superseded()
+    spec = make_spec()
+    if (phase, event) in {(Phase.CLOSED, Event.REOPENED_HELD), (Phase.SUBMITTING, Event.HELD)}:
+        spec = make_spec(shared=True)
+    if phase is Phase.NEW and event in {Event.TOOK_OVER, Event.TOOK_OVER_HELD}:
+        spec = make_spec(supersedes="old", generation=1)
+    return AT[phase](spec)
 
 
 def _do(life: Life, event: Event) -> Life:
-    current = life.state.current
+    state = life.state
+    current, least = state.current, state.next_number
     number = 1 if current is None else current.number
     if event is Event.INTENT:
-        decision = life.state.decision
-        waits = decision is not None and decision.submission is not None
-        return life.intent(number + 1 if waits else 1, decision.seq if decision is not None and waits else None)
+        due = state.due
+        return life.intent(least, None if due is None else due.seq)
     if event is Event.STARTED:
         return life.started(number)
     if event in {Event.END, Event.RESTARTS}:
         return life.end(number, "failed", final=event is Event.END)
     if event is Event.RESUBMIT:
-        return life.resubmit(number + 1, "failed")
-    if event is Event.STOP:
-        return _stop(life)
+        return life.resubmit(least, "failed")
+    if event is Event.HELD:
+        shared = state.spec.shared and current is not None
+        return life.holds(least, "launch_failed", "shared", on=current.seq if shared and current else len(life.facts))
+    if event in {Event.STOP, Event.REQUEUE}:
+        return life.decided("stop" if event is Event.STOP else "requeue", "failed")
+    if event is Event.RELEASE:
+        on = len(life.facts) if state.holding is None else state.holding.seq
+        return life.add("release", on=on, how="person", reason="")
+    if event is Event.ADOPTED:
+        return life.add("adopted", submission=least, publication="old", name="new", reason="")
+    if event in {Event.TOOK_OVER, Event.TOOK_OVER_HELD}:
+        return life.took_over(*(["x1"] if event is Event.TOOK_OVER_HELD else []))
+    if event in {Event.REOPENED, Event.REOPENED_HELD}:
+        return life.add("reopened", reason="", submission=least)
     kind, body = BODIES[event]
     return life.add(kind, **body)
 
@@ -216,13 +243,16 @@ def _do(life: Life, event: Event) -> Life:
 @pytest.mark.parametrize("phase", Phase)
 @pytest.mark.parametrize("event", Event)
 def test_the_fold_follows_the_law_and_nothing_else(phase: Phase, event: Event) -> None:
-    life = AT[phase]()
+    life = _life(phase, event)
     assert life.state.phase is phase
     _do(life, event)
     if (phase, event) in NEXT:
         assert life.state.phase is NEXT[phase, event]
     elif event is Event.STARTED and phase is not Phase.NEW:  # known, and moves nothing: the object is not there
         assert life.state.phase is phase
+    elif event is Event.HOLD and phase is not Phase.CLOSED:  # a person's wish for later
+        assert life.state.phase is phase
+        assert life.state.hold is not None
     else:
         with pytest.raises(BadDataError, match=rf"fact {len(life.facts)} \("):
             fold(life.facts)
@@ -230,14 +260,17 @@ def test_the_fold_follows_the_law_and_nothing_else(phase: Phase, event: Event) -
 
 def test_the_law_is_complete_and_closed_is_the_end() -> None:
     assert len(NEXT) == len(LAW)
-    assert {move.before for move in LAW} == set(Phase) - {Phase.CLOSED}
+    assert {move.before for move in LAW} == set(Phase)
+    assert {move.event for move in LAW} == set(Event)
     assert set(PHASE_TEXTS) == set(Phase)
-    assert not {"submitted", "intent", "end", "decision", "closed"} & set(ANY_TIME)
+    assert not {"submitted", "intent", "decision", "closed", "suspected", "cleared", "adopted"} & set(ANY_TIME)
+    from_closed = {move.event for move in LAW if move.before is Phase.CLOSED and move.after is not Phase.CLOSED}
+    assert from_closed == {Event.REOPENED, Event.REOPENED_HELD}, "a job that is closed runs again by a person only"
 
 
 @pytest.mark.parametrize("phase", Phase)
 def test_facts_without_a_move_may_come_at_any_time(phase: Phase) -> None:
-    life = AT[phase]()
+    life = AT[phase](make_spec())
     life.add("request", what="cancel", reason="no more need")
     life.add("progress", attempt="x", epoch="1000000", step=1, resumed_from=None)
     life.add("ended", attempt="x", epoch="1000000", status=0, signal=None, outcome=None, step=1)
@@ -260,7 +293,7 @@ def test_facts_without_a_move_may_come_at_any_time(phase: Phase) -> None:
         (lambda life: life.add("spec", **make_spec().body()), "one specification"),
         (lambda life: life.end(2, "failed"), "there is no submission 2"),
         (lambda life: life.end(1, "failed").intent(2), "has no move|carries out"),
-        (lambda life: life.end(1, "failed").resubmit(1), "no number of its own"),
+        (lambda life: life.end(1, "failed").resubmit(1), "submission 1 is used already"),
         (lambda life: life.end(1, "failed").resubmit(2).intent(3, 6), "does not carry out the decision"),
         (lambda life: life.end(1, "failed").resubmit(2).intent(1, 6), "submission 1 is used already"),
         (lambda life: life.end(1, "failed").resubmit(2).intent(2, None), "does not carry out the decision"),

@@ -16,7 +16,7 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, 
 
 from slurm_dispatch.model.outcome import Outcome
 from slurm_dispatch.records.actions import AppendFact, Cancel, LookUp, Submit
-from slurm_dispatch.records.decide import Policy, decide
+from slurm_dispatch.records.decide import decide
 from slurm_dispatch.records.facts import Fact, parse_fact, render
 from slurm_dispatch.records.fold import fold
 from slurm_dispatch.records.observation import (
@@ -29,6 +29,7 @@ from slurm_dispatch.records.observation import (
     Seen,
     Unknown,
 )
+from slurm_dispatch.records.policy import Policy
 from slurm_dispatch.records.state import Phase, Settled, State
 from tests.records.life import CLUSTER, UID, make_spec, start_body
 

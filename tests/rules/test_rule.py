@@ -2,14 +2,25 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from slurm_dispatch.errors import DispatchError, UsageError
 from slurm_dispatch.model.outcome import Action, Outcome
-from slurm_dispatch.rules.plan import MEANING, plan
-from slurm_dispatch.rules.rule import BUILT_IN, RULES_MAX, first_match, parse_rule, parse_rules
+from slurm_dispatch.rules.options import RULE_OPTIONS
+from slurm_dispatch.rules.rule import (
+    BUILT_IN,
+    RULES_MAX,
+    Backoff,
+    Growth,
+    Rule,
+    first_match,
+    parse_rule,
+    parse_rules,
+)
 
 MAY_BE_NAMED = [outcome for outcome in Outcome if outcome is not Outcome.COMPLETED]
 
@@ -34,15 +45,39 @@ def test_a_rule_says_outcomes_action_and_budget() -> None:
         ("completed:resubmit", "completed is final"),
         ("failed,failed:stop", "names failed twice"),
         ("failed:resubmit,budget", "'budget' is not an option"),
-        ("failed:resubmit,backoff=3s", "'backoff=3s' is not an option"),
-        ("failed:resubmit,budget=1,budget=2", "two budgets"),
+        ("failed:resubmit,colour=3s", "'colour=3s' is not an option"),
+        ("failed:resubmit,budget=1,budget=2", "budget stands twice"),
         ("failed:resubmit,budget=-1", "budget '-1' is not a whole number"),
         ("failed:resubmit,budget=1_0", "budget '1_0' is not a whole number"),
         ("failed:resubmit,budget=01", "budget '01' is not a whole number"),
         ("failed:resubmit,budget=1000001", "out of bounds"),
-        ("failed:stop,budget=3", "a budget goes with resubmit only"),
-        ("failed:hold", "the action 'hold' is not available in this version"),
-        ("failed:requeue", "the action 'requeue' is not available in this version"),
+        ("failed:stop,budget=3", "budget goes with resubmit and requeue only"),
+        ("failed:hold,budget=3", "budget goes with resubmit and requeue only"),
+        ("failed:resubmit,exclude-nodes=n1", "'exclude-nodes=n1' is not an option"),
+        ("failed:stop,exclude-nodes", "exclude-nodes goes with resubmit and requeue only"),
+        ("failed:resubmit,backoff=30", "backoff: '30' is not a duration"),
+        ("failed:resubmit,backoff=0s", "does not go from a wait to a longer one"),
+        ("failed:resubmit,backoff=30m..30s", "does not go from a wait to a longer one"),
+        ("failed:resubmit,backoff=4000d", "longer than ten years"),
+        ("failed:requeue,backoff=30s", "backoff goes with resubmit only"),
+        ("failed:resubmit,codes=0", "exit status 0 is out of bounds"),
+        ("failed:resubmit,codes=256", "exit status 256 is out of bounds"),
+        ("failed:resubmit,codes=7-3", "'7-3' has no exit status in it"),
+        ("failed:resubmit,codes=1;2", "exit status '1;2' is not a whole number"),
+        ("failed:resubmit,codes=", "exit status '' is not a whole number"),
+        ("failed:resubmit,signals=0", "signal 0 is out of bounds"),
+        ("failed:resubmit,signals=65", "signal 65 is out of bounds"),
+        ("failed:resubmit,signals=ZAP", "'ZAP' is not a signal"),
+        ("failed:resubmit,time=1.5x", "'1.5x' is not a factor with a ceiling"),
+        ("failed:resubmit,time=2..3d", "'2..3d' is not a factor with a ceiling"),
+        ("failed:resubmit,time=1x..3d", "the factor 1 is out of bounds"),
+        ("failed:resubmit,time=101x..3d", "the factor 101 is out of bounds"),
+        ("failed:resubmit,time=2x..0s", "the ceiling is nothing"),
+        ("failed:requeue,time=2x..3d", "time goes with resubmit only"),
+        ("failed:resubmit,mem=2x..3d", "'3d' is not a size"),
+        ("failed:resubmit,mem=2x..2000T", "more than a PiB"),
+        ("failed:resubmit,for=24h", "for goes with hold only"),
+        ("failed:hold,for=0s", "a hold for no time is none"),
         ("failed:" + "x" * 2000, "longer than 1000 characters"),
         ("failed\n:stop\x1b[31m", "is not an"),
     ],
@@ -61,16 +96,102 @@ def test_more_rules_than_a_person_reads_are_refused() -> None:
         parse_rules(["failed:stop"] * (RULES_MAX + 1))
 
 
-@given(
-    st.lists(st.sampled_from(MAY_BE_NAMED), min_size=1, unique=True),
-    st.sampled_from([Action.RESUBMIT, Action.STOP]),
-    st.none() | st.integers(0, 1_000_000),
-)
-def test_the_text_of_a_rule_is_the_rule_again(outcomes: list[Outcome], action: Action, budget: int | None) -> None:
-    option = "" if budget is None or action is Action.STOP else f",budget={budget}"
-    rule = parse_rule(",".join(outcome.value for outcome in outcomes) + f":{action}{option}")
+waits = st.builds(lambda number, unit: f"{number}{unit}", st.integers(1, 99), st.sampled_from("smhd"))
+OPTIONS = {
+    "budget": st.integers(0, 1_000_000).map("budget={}".format),
+    "backoff": waits.map("backoff={}".format) | waits.map("backoff={}..100d".format),
+    "codes": st.sets(st.integers(1, 255), min_size=1).map(lambda it: "codes=" + "+".join(map(str, it))),
+    "signals": st.sets(st.integers(1, 64), min_size=1).map(lambda it: "signals=" + "+".join(map(str, it))),
+    "exclude-nodes": st.just("exclude-nodes"),
+    "time": st.builds("time={}x..{}".format, st.sampled_from(["1.5", "2", "1.001", "100"]), waits),
+    "mem": st.builds(
+        "mem={}x..{}{}".format, st.sampled_from(["1.5", "3"]), st.integers(1, 900), st.sampled_from("MGT")
+    ),
+    "for": waits.map("for={}".format),
+}
+
+
+@st.composite
+def a_rule(draw: st.DrawFn) -> str:
+    """A rule with any options that go with its action, in any order."""
+    outcomes = draw(st.lists(st.sampled_from(MAY_BE_NAMED), min_size=1, unique=True))
+    action = draw(st.sampled_from(list(Action)))
+    names = [option.name for option in RULE_OPTIONS if action in option.actions]
+    options = [draw(OPTIONS[name]) for name in draw(st.lists(st.sampled_from(names), unique=True))]
+    return ",".join([",".join(outcome.value for outcome in outcomes) + f":{action}", *options])
+
+
+@given(a_rule())
+def test_the_text_of_a_rule_is_the_rule_again(text: str) -> None:
+    rule = parse_rule(text)
     assert parse_rule(rule.text) == rule
-    assert rule.outcomes == set(outcomes)
+    outcomes, _, rest = text.partition(":")
+    assert rule.outcomes == {Outcome(word) for word in outcomes.split(",")}
+    set_ = {option.name for option in RULE_OPTIONS if getattr(rule, option.field) is not None}
+    set_ -= set() if rule.exclude_nodes else {"exclude-nodes"}
+    assert {word.split("=")[0] for word in rest.split(",")[1:]} == set_
+
+
+def test_every_option_says_what_it_says() -> None:
+    """Each value as its field has it: seconds, MiB, numbers of signals."""
+    rule = parse_rule(
+        "failed : resubmit, mem=2x..512G, time=1.5x..3d, exclude-nodes, signals=segv+9+SIGBUS+35, codes=1+3-5+4, "
+        "backoff=30s..30m, budget=4"
+    )
+    assert rule == Rule(
+        outcomes=frozenset({Outcome.FAILED}),
+        action=Action.RESUBMIT,
+        budget=4,
+        backoff=Backoff(30, 1800),
+        codes=frozenset({1, 3, 4, 5}),
+        signals=frozenset({7, 9, 11, 35}),
+        exclude_nodes=True,
+        time=Growth(1.5, 3 * 86400),
+        mem=Growth(2, 512 * 1024),
+        text="failed:resubmit,budget=4,backoff=30s..30m,codes=1+3-5,signals=BUS+KILL+SEGV+35,exclude-nodes,"
+        "time=1.5x..3d,mem=2x..512G",
+    )
+    assert parse_rule("lost:hold,for=48h").hold_for_s == 48 * 3600
+    assert parse_rule("lost:hold").hold_for_s is None
+
+
+@pytest.mark.parametrize(
+    ("code", "signal", "chosen"),
+    [
+        (1, None, 0), (2, None, 2), (137, None, 1), (None, 9, 1), (0, 9, 1), (139, None, 0), (None, 11, 0),
+        (None, None, 2), (None, 10, 2), (193, None, 2), (128, None, 2),
+    ],
+)  # fmt: skip
+def test_statuses_and_signals(code: int | None, signal: int | None, chosen: int) -> None:
+    """A rule that names some counts only for those; 128+n, a shell's word for signal n, is the signal."""
+    rules = parse_rules(["failed:stop,codes=1+139", "failed:hold,signals=KILL", "failed,timeout:requeue"])
+    assert first_match(rules, Outcome.FAILED, code, signal) is rules[chosen]
+    assert first_match(rules, Outcome.TIMEOUT, code, signal) is rules[2]
+    assert first_match(rules[:2], Outcome.TIMEOUT, code, signal) in BUILT_IN
+
+
+def test_codes_and_signals_together_are_either() -> None:
+    rule = parse_rule("failed:stop,codes=3,signals=TERM")
+    ends = [(3, None), (None, 15), (143, None), (4, None), (None, 9), (None, None)]
+    assert [rule.matches(Outcome.FAILED, *end) for end in ends] == [True, True, True, False, False, False]
+
+
+def test_a_backoff_doubles_up_to_its_most_with_jitter() -> None:
+    range_, constant = Backoff(30, 1800), Backoff(600, 600)
+    assert [range_.wait_s(used, 0.0) for used in (0, 1, 2, 6, 7, 1000)] == [30, 60, 120, 1800, 1800, 1800]
+    assert [range_.wait_s(used, 1.0) for used in (0, 1, 9)] == [15, 30, 900]
+    assert [constant.wait_s(used, 1.0) for used in (0, 1, 9)] == [600, 600, 600]
+
+
+@given(st.floats(1, 1e6), st.floats(1, 1e6), st.integers(0, 10**6), st.floats(0, 1))
+def test_a_wait_stays_within_the_range(first: float, more: float, used: int, jitter: float) -> None:
+    backoff = Backoff(first, first + more)
+    assert first / 2 - 1 <= backoff.wait_s(used, jitter) <= first + more + 1
+
+
+def test_growth_stops_at_its_ceiling_and_never_shrinks() -> None:
+    growth = Growth(2, 100)
+    assert [growth.grown(limit) for limit in (10, 60, 100, 300)] == [20, 100, 100, 300]
 
 
 @given(st.text(max_size=60))
@@ -90,27 +211,32 @@ def test_every_outcome_has_one_built_in_rule() -> None:
 
 
 @pytest.mark.parametrize(
-    ("outcome", "action", "budget"),
+    ("outcome", "text"),
     [
-        ("preempted", "resubmit", None),
-        ("node_fail", "resubmit", None),
-        ("boot_fail", "resubmit", None),
-        ("launch_failed", "resubmit", None),
-        ("timeout", "resubmit", None),
-        ("unfinished", "resubmit", None),
-        ("failed", "resubmit", 2),
-        ("store_error", "resubmit", 5),
-        ("out_of_memory", "stop", None),
-        ("not_resumed", "stop", None),
-        ("cancelled", "stop", None),
-        ("deadline", "stop", None),
-        ("lost", "stop", None),
-        ("completed", "stop", None),
+        ("preempted", "preempted:resubmit"),
+        ("timeout", "timeout:resubmit"),
+        ("unfinished", "unfinished:resubmit"),
+        ("node_fail", "node_fail:resubmit,exclude-nodes"),
+        ("boot_fail", "boot_fail:resubmit,exclude-nodes"),
+        ("suspect", "suspect:resubmit,exclude-nodes"),
+        ("launch_failed", "launch_failed:resubmit,backoff=30s..30m,exclude-nodes"),
+        ("failed", "failed:resubmit,budget=2"),
+        ("stalled", "stalled:resubmit,budget=2"),
+        ("store_error", "store_error:resubmit,backoff=1m..30m"),
+        ("out_of_memory", "out_of_memory:hold"),
+        ("not_resumed", "not_resumed:hold"),
+        ("cancelled", "cancelled:hold"),
+        ("lost", "lost:hold"),
+        ("deadline", "deadline:stop"),
     ],
 )
-def test_what_happens_where_nobody_says_otherwise(outcome: str, action: str, budget: int | None) -> None:
-    rule = first_match((), Outcome(outcome))
-    assert (rule.action.value, rule.budget) == (action, budget)
+def test_what_happens_where_nobody_says_otherwise(outcome: str, text: str) -> None:
+    rule, wanted = first_match((), Outcome(outcome)), parse_rule(text)
+    assert replace(rule, outcomes=wanted.outcomes, text=text) == wanted
+
+
+def test_completed_is_final() -> None:
+    assert first_match((), Outcome.COMPLETED).action is Action.STOP
 
 
 def test_the_first_rule_that_names_the_outcome_decides() -> None:
@@ -118,16 +244,3 @@ def test_the_first_rule_that_names_the_outcome_decides() -> None:
     assert first_match(rules, Outcome.FAILED) is rules[0]
     assert first_match(rules, Outcome.CANCELLED).action is Action.RESUBMIT
     assert first_match(rules, Outcome.TIMEOUT) in BUILT_IN
-
-
-def test_the_plan_has_every_outcome_and_says_whose_rule_it_is() -> None:
-    rows = {
-        row.outcome: row
-        for row in plan(parse_rules(["failed:stop"]), parse_rules(["failed,timeout:resubmit,budget=3"]))
-    }
-    assert set(rows) == set(Outcome) == set(MEANING)
-    assert (rows[Outcome.FAILED].action, rows[Outcome.FAILED].why) == (Action.STOP, "your rule failed:stop")
-    assert rows[Outcome.TIMEOUT].budget == 3
-    assert rows[Outcome.TIMEOUT].why.startswith("the site's rule")
-    assert rows[Outcome.PREEMPTED].why == "built in"
-    assert rows[Outcome.COMPLETED].why == "final"

@@ -102,6 +102,7 @@ def main():
         out, status = "slurm 24.11.5\n", 0
     elif NAME == "scontrol" and argv == ["show", "config"] and status == 0:
         out = "ClusterName             = alpha\nMessageTimeout          = 10 sec\nSLURM_VERSION           = 24.11.5\n"
+        out += "".join("%-24s= %s\n" % line for line in knob.get("config", {}).items())
     elif NAME == "sacct" and "status" not in knob:
         knob, status = {"stderr": "Slurm accounting storage is disabled\n"}, 1
     wait_for(knob.get("silent_until"))

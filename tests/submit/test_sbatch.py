@@ -342,11 +342,14 @@ def test_the_plan_is_said(scene: Scene) -> None:
     job, *lines = scene.sbatch("--on", "failed:stop", "--on", "preempted:resubmit,budget=1", name).ours
     assert job.startswith("job ")
     assert lines == [
-        ("plan: resubmit after unfinished, timeout, node_fail, boot_fail, preempted (once), launch_failed, "
-        "store_error (5 times)"),
-        "plan: stop after failed, out_of_memory, cancelled, deadline, stalled, not_resumed, suspect, lost",
-        "plan: at most 100 submissions; dispatch plan says more",
-        "note: the script does not call dispatch-watch: no save is kept, published or handed to the next run",
+        "plan: resubmit after unfinished, timeout, node_fail, boot_fail, preempted (once),",
+        "      launch_failed, store_error",
+        "plan: hold for 14d after out_of_memory, cancelled, not_resumed, lost",
+        "plan: stop after failed, deadline",
+        "plan: held after 100 submissions, or 5 executions in a row without a new save;",
+        "      dispatch plan says more",
+        "note: the script does not call dispatch-watch: no save is kept, published or handed",
+        "      to the next run",
     ]
     scene.root = scene.path / "scratch" / "other"
     assert len(scene.sbatch("--no-plan", name).ours) == 1
