@@ -79,6 +79,8 @@ def make_controller(site: Site) -> Controller:
     :raises NotAllowedError: not root, and the site is not in user mode.
     """
     from slurm_dispatch.controller.job import Means
+    from slurm_dispatch.controller.keeper import Keeper
+    from slurm_dispatch.controller.siterules import rules_of
     from slurm_dispatch.controller.tick import Controller, Settings
     from slurm_dispatch.errors import NotAllowedError
     from slurm_dispatch.records.policy import Policy
@@ -93,7 +95,7 @@ def make_controller(site: Site) -> Controller:
     port = SlurmCommands(environment, timeout_s=site.query_timeout_s)
     means = Means(
         port=port,
-        policy=Policy(site.rules, site.max_submissions, site.launch_failures),
+        policy=Policy(site.rules, site.most_submissions, site.launch_failures),
         by=f"tick@{host}" if os.geteuid() == 0 else f"user:{pwd.getpwuid(os.geteuid()).pw_name}@{host}",
         submit_timeout_s=site.submit_timeout_s,
         message_timeout_s=site.message_timeout_s,
@@ -108,7 +110,11 @@ def make_controller(site: Site) -> Controller:
         accounting=site.accounting,
         owner_timeout_s=site.owner_timeout_s,
     )
-    return Controller(settings, means, lambda line: click.echo(f"dispatch: {one_line(line)}", err=True))
+
+    def log(line: str) -> None:
+        click.echo(f"dispatch: {one_line(line)}", err=True)
+
+    return Controller(settings, means, log, keeper=Keeper(rules_of(site), port, None, log))
 
 
 def run_once(controller: Controller) -> None:
@@ -116,7 +122,7 @@ def run_once(controller: Controller) -> None:
     until = time.monotonic() + SETTLE_S
     try:
         again = controller.tick(full=True)
-        while again is not None and time.monotonic() + again < until:
+        while again is not None and (time.monotonic() + again < until or controller.busy()):
             time.sleep(again)
             again = controller.tick(full=False)
     finally:

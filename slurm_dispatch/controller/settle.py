@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 from slurm_dispatch.controller.ends import ALIVE, Look
 from slurm_dispatch.model.epoch import Epoch
 from slurm_dispatch.model.identity import Word, attempt_of
+from slurm_dispatch.records.facts import node_key
 from slurm_dispatch.records.observation import Absent, Found, Lookups, Off, Seen, Unknown
 from slurm_dispatch.slurm import port
 
@@ -180,7 +181,7 @@ def _in_accounting(
 
 def done_with(state: State, facts: Iterable[Fact], notes: Sequence[Note], now: float) -> list[str]:
     """The names of the notes that the record has now, and of start notes of a job that is long closed."""
-    nodes = {(fact.body["attempt"], fact.body["node"]) for fact in facts if fact.kind == "node"}
+    nodes = {node_key(fact.body) for fact in facts if fact.kind == "node"}
     closed = state.closed
     old = closed is not None and now - closed.at > KEEP_START_S
     submissions = {submission.number: submission for submission in state.submissions}
@@ -195,7 +196,7 @@ def done_with(state: State, facts: Iterable[Fact], notes: Sequence[Note], now: f
             execution = _execution_of(state, note)
             done = closed is not None or (execution is not None and not handed(state, note))
         elif note.kind == "node":
-            done = (note.body.get("attempt"), note.body.get("node")) in nodes
+            done = node_key(note.body) in nodes
         elif note.kind == "refused":
             done = closed is not None or any(
                 refusal.restart == note.body.get("restart") and refusal.start_time == note.body.get("start_time")
@@ -235,7 +236,9 @@ def _counts(state: State, note: Note) -> bool:
 def _body(note: Note) -> tuple[str, Mapping[str, Any]]:
     kind = "started" if note.kind == "start" else note.kind
     body = {name: note.body[name] for name in _FIELDS[kind]}
-    if kind != "node":
+    if kind == "node":
+        body.update(how=note.body.get("how", "scan"), seen=note.at)
+    else:
         body.update(submission=note.word.submission, slurm_job_id=note.slurm_job_id)
     return kind, body
 

@@ -39,7 +39,7 @@ from slurm_dispatch.records.state import (
 
 if TYPE_CHECKING:
     from slurm_dispatch.model.outcome import Outcome
-    from slurm_dispatch.records.facts import Fact
+    from slurm_dispatch.records.facts import Fact, NodeKey
     from slurm_dispatch.records.spec import Spec
 
 
@@ -217,7 +217,7 @@ class Building:
         self.requeued = False
         self.latest: BuildingExecution | None = None
         self.strays: set[tuple[int, int]] = set()
-        self.nodes: set[tuple[str, str, bool | None]] = set()
+        self.nodes: set[NodeKey] = set()
         self.created = self.changed = at
 
     def state(self) -> State:

@@ -68,7 +68,7 @@ def held_nodes(state: State) -> tuple[str, ...]:
     execution = None if current is None else current.execution
     if execution is None:
         return ()
-    clean = {node for attempt, node, is_clean in state.nodes if attempt == execution.attempt and is_clean}
+    clean = {node for attempt, node, is_clean, _, _ in state.nodes if attempt == execution.attempt and is_clean}
     return tuple(sorted(set(_names(execution.nodes)) - clean))[:EXCLUDED_MAX]
 
 

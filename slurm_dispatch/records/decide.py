@@ -23,6 +23,7 @@ from slurm_dispatch.records.actions import (
 from slurm_dispatch.records.changes import held_nodes, object_fields
 from slurm_dispatch.records.decide_elder import elder, suspicion
 from slurm_dispatch.records.decide_holds import NEVER_SUBMITTED_S, close, held, new
+from slurm_dispatch.records.facts import node_key
 from slurm_dispatch.records.law import Phase
 from slurm_dispatch.records.observation import ObjectAlive, ObjectEnded, Observation, Unknown
 from slurm_dispatch.records.settle import Adopt, Wait, settle
@@ -66,9 +67,10 @@ def _incoming(state: State, observation: Observation) -> list[Action]:
     fresh: dict[tuple[Any, ...], Action] = {}
     known = {submission.number: submission for submission in state.submissions}
     for kind, body in observation.incoming:
-        key: tuple[Any, ...] = (kind, body["attempt"], body["node"], body["clean"]) if kind == "node" else ()
+        key: tuple[Any, ...]
         if kind == "node":
-            new = key[1:] not in state.nodes
+            key = node_key(body)
+            new = key not in state.nodes
         elif kind in {"progress", "ended"}:  # what the helper handed on through its node: checked where it was read
             key, new = (kind, body["attempt"]), True
         else:

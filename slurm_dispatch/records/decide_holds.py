@@ -19,6 +19,8 @@ NEVER_SUBMITTED_S = 3600.0
 """A job without an intent for this long: whoever made it has died (between the two is well under a second)."""
 ELDER_WAIT_S = 600.0
 """How long a job waits for what became of a shared elder's object; then a person decides what cessation cannot."""
+COUNTED_MAX = 1440
+"""So many equal answers are a fact of their own: what counts them until then can be lost."""
 LAST_HOUR_S = 3600.0
 
 
@@ -77,9 +79,11 @@ def held(state: State, observation: Observation, policy: Policy, now: float) -> 
         return [_release(holding, "breaker", "what the site held it for is over")]
     waiting = not_ceased(state) if holding.ceased else ()
     answers = [
-        AppendFact("cessation", _answer_body(it.attempt, observation.cessation[it.attempt]))
+        AppendFact("cessation", _answer_body(it.attempt, answer))
         for it in waiting
         if it.attempt in observation.cessation and _is_news(state, it.attempt, observation.cessation[it.attempt])
+        for answer in (observation.cessation[it.attempt].before, observation.cessation[it.attempt])
+        if answer is not None
     ]
     if answers:
         return list(answers)
@@ -153,7 +157,9 @@ def _next(length_s: float, left_s: float, policy: Policy, asks: list[Action]) ->
 def _is_news(state: State, attempt: str, answer: CessationAnswer) -> bool:
     """Equal answers in a row are one fact."""
     before = state.cessation.get(attempt)
-    return before is None or (before.answer, before.source) != (answer.answer, answer.source)
+    if before is None or (before.answer, before.source) != (answer.answer, answer.source):
+        return True
+    return answer.count >= COUNTED_MAX and answer.at > before.last
 
 
 def _answer_body(attempt: str, answer: CessationAnswer) -> dict[str, Any]:

@@ -23,6 +23,9 @@ if TYPE_CHECKING:
 SEQ_MAX = 9_999_999_999
 """Ten digits: the name of a fact has a fixed width, so that names sort as numbers do."""
 
+NodeKey = tuple[str, str, bool | None, bool, str]
+"""(attempt, node, clean, verified, how) of a fact ``node``."""
+
 NODE: dict[str, f.Form] = {
     "attempt": f.attempt,
     "epoch": f.epoch,
@@ -185,7 +188,14 @@ KINDS: dict[str, dict[str, f.Form]] = {
 }
 """Each kind of fact with the fields that it must have and the form of each."""
 
+NODE_OPTIONAL: dict[str, tuple[f.Form, Any]] = {
+    "how": (f.one_of("scan", "boot"), "scan"),
+    "seen": (f.null_or(f.moment), None),
+}
+"""Whether the node was searched, or has booted since; and when, by its own clock (a note's ``at``)."""
+
 OPTIONAL: dict[str, dict[str, tuple[f.Form, Any]]] = {
+    "node": NODE_OPTIONAL,
     "spec": {
         "shared_hold_for_s": (f.duration, 86400.0),
         "stall_s": (f.null_or(f.duration), None),
@@ -230,6 +240,11 @@ class Fact:
     kind: str
     by: str
     body: Mapping[str, Any]
+
+
+def node_key(body: Mapping[str, Any]) -> NodeKey:
+    """What two facts ``node`` have in common if they say the same."""
+    return body["attempt"], body["node"], body["clean"], body["verified"], body.get("how", "scan")
 
 
 def fact_name(seq: int) -> str:

@@ -12,6 +12,7 @@ from slurm_dispatch.errors import BadDataError
 from slurm_dispatch.model.identity import parse_word
 from slurm_dispatch.model.outcome import Action, Outcome
 from slurm_dispatch.records.building import BuildingExecution, BuildingSubmission
+from slurm_dispatch.records.facts import node_key
 from slurm_dispatch.records.fold_holds import BY_THE_SITE, HoldFacts
 from slurm_dispatch.records.law import Event, Phase
 from slurm_dispatch.records.spec import Spec
@@ -201,7 +202,7 @@ class Folding(HoldFacts):
             found[1].ended = Ended(body["status"], body["signal"], outcome, body["step"])
 
     def _node(self, _: Fact, body: Any) -> None:
-        self.nodes.add((body["attempt"], body["node"], body["clean"]))
+        self.nodes.add(node_key(body))
 
     def _end(self, fact: Fact, body: Any) -> None:
         submission = self.known(body["submission"])

@@ -30,14 +30,16 @@ LIST_MAX = 4096
 Form = Callable[[Any], None]
 
 
-def parse_object(data: bytes, where: str) -> dict[str, Any]:
+def parse_object(data: bytes, where: str, *, limit: int = JSON_SIZE_MAX) -> dict[str, Any]:
     """The JSON object in ``data``, its version checked and taken out.
+
+    :param limit: bytes that it may have.
 
     :raises BadDataError: too long, not UTF-8, not JSON, a name twice, NaN, nested too deep, not an object,
         or another version.
     """
-    if len(data) > JSON_SIZE_MAX:
-        raise BadDataError(f"{where} has {len(data)} bytes, more than the limit of {JSON_SIZE_MAX}")
+    if len(data) > limit:
+        raise BadDataError(f"{where} has {len(data)} bytes, more than the limit of {limit}")
     try:
         content = json.loads(data.decode("utf-8"), object_pairs_hook=_once, parse_constant=_no_constant)
     except (ValueError, RecursionError) as error:

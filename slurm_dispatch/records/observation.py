@@ -130,6 +130,7 @@ class CessationAnswer:
     :param at: Unix seconds of the (last) answer.
     :param count: equal answers in a row that no fact says yet, this one too.
     :param first: Unix seconds of the first of them; ``None``: ``at``.
+    :param before: where this is another answer than the last fact: those equal to that fact that no fact says yet.
     """
 
     answer: str
@@ -138,6 +139,7 @@ class CessationAnswer:
     at: float
     count: int = 1
     first: float | None = None
+    before: CessationAnswer | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,6 +13,7 @@ if TYPE_CHECKING:
 
     from slurm_dispatch.model.epoch import Epoch
     from slurm_dispatch.model.outcome import Action, Outcome
+    from slurm_dispatch.records.facts import NodeKey
     from slurm_dispatch.records.spec import Spec
 
 
@@ -337,7 +338,7 @@ class State:
     :param unseen: there can have been an execution that no fact tells of.
     :param step: the greatest step that was published under the latest epoch that published anything.
     :param strays: (submission, Slurm job id) of objects that were cancelled as not current.
-    :param nodes: (attempt, node, clean) of the node facts.
+    :param nodes: see :data:`~slurm_dispatch.records.facts.NodeKey`.
     :param created: when fact 1 was written; ``changed``: the latest fact.
     """
 
@@ -370,7 +371,7 @@ class State:
     step: int | None
     progress_at: float | None
     strays: frozenset[tuple[int, int]]
-    nodes: frozenset[tuple[str, str, bool | None]]
+    nodes: frozenset[NodeKey]
     created: float
     changed: float
 

@@ -189,6 +189,61 @@ class CancelAnswer:
     why: str = ""
 
 
+@dataclass(frozen=True, slots=True)
+class ChangeAnswer:
+    """What Slurm said to a requeue or an update of one object.
+
+    :param done: it did it. False and not ``refused``: nobody can tell whether it did.
+    :param refused: it said no, for certain, and will say so again.
+    :param why: why not, one line.
+    """
+
+    done: bool
+    refused: bool = False
+    why: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Node:
+    """One compute node, as slurmctld sees it.
+
+    :param state: the base state in Slurm's word (``IDLE``, ``ALLOCATED``, ``DOWN``, ...).
+    :param flags: the words that stand beside it (``DRAIN``, ``NOT_RESPONDING``, ...).
+    :param boot_time: Unix seconds when its kernel started, as the node said when it registered last; ``None``
+        where it never did.
+    """
+
+    name: str
+    state: str
+    flags: frozenset[str] = frozenset()
+    partitions: tuple[str, ...] = ()
+    boot_time: int | None = None
+
+    @property
+    def silent(self) -> bool:
+        """It should answer slurmctld and does not. A node that is off, or on its way, should not."""
+        return "NOT_RESPONDING" in self.flags and self.state != "FUTURE" and not self.flags & AWAY
+
+    @property
+    def drained(self) -> bool:
+        """It takes no new jobs until a person says so."""
+        return bool(self.flags & {"DRAIN", "FAIL"})
+
+
+AWAY = frozenset({
+    "POWER_DOWN", "POWER_UP", "POWERED_DOWN", "POWERING_DOWN", "POWERING_UP", "REBOOT_ISSUED", "DYNAMIC_FUTURE",
+    "EXTERNAL",
+})  # fmt: skip
+"""Flags of a node that is not expected to answer."""
+
+
+@dataclass(frozen=True, slots=True)
+class Nodes:
+    """Every node of the cluster, at one moment."""
+
+    nodes: tuple[Node, ...]
+
+
 class SlurmPort(Protocol):
     """The verbs. None raises for what Slurm says or fails to say: that is in the answer."""
 
@@ -228,4 +283,23 @@ class SlurmPort(Protocol):
 
     def config(self) -> Mapping[str, str] | Unknown:
         """``scontrol show config`` as names and values."""
+        ...
+
+    def requeue(self, slurm_job_id: int, cluster: str | None) -> ChangeAnswer:
+        """End the object's execution, if it has one, and let Slurm start the object again under its id.
+
+        One that waits already is done. Whoever calls this looks at the restart count first: a second call that
+        comes late ends the execution that the first one brought.
+        """
+        ...
+
+    def update(self, slurm_job_id: int, cluster: str | None, fields: Mapping[str, str]) -> ChangeAnswer:
+        """Change fields of the object, by Slurm's names (``StartTime``, ``ExcNodeList``).
+
+        :raises ValueError: a name or value that could be more than one field.
+        """
+        ...
+
+    def nodes(self) -> Nodes | Unknown:
+        """All nodes of the cluster, in one call."""
         ...

@@ -17,7 +17,7 @@ from slurm_dispatch.errors import BadDataError, DispatchError, show
 from slurm_dispatch.model.epoch import GENERATION_MAX, SUBMISSION_MAX
 from slurm_dispatch.model.identity import Word
 from slurm_dispatch.records import forms as f
-from slurm_dispatch.records.facts import NODE
+from slurm_dispatch.records.facts import NODE, NODE_OPTIONAL
 from slurm_dispatch.state.trouble import state_trouble
 
 if TYPE_CHECKING:
@@ -159,6 +159,8 @@ def parse_note(name: str, data: bytes) -> Note:
         if field not in content:
             raise BadDataError(f"{where}: no field {field}")
         f.check_form(f"{where}: {field}", form, content[field])
+    if kind == "node" and "how" in content:
+        f.check_form(f"{where}: how", NODE_OPTIONAL["how"][0], content["how"])
     for field, text in named.items():
         value = content[field]
         if str(0 if value is None else int(value) if isinstance(value, float) else value) != text:

@@ -84,25 +84,26 @@ def test_completed_closes(rig: Rig) -> None:
     assert len(rig.slurm.ids()) == 1
 
 
-def test_failed_twice_uses_the_budget_and_closes(rig: Rig) -> None:
-    """C053: a failure that Slurm does not requeue counts once, and the budget ends it."""
+def test_failed_twice_uses_the_budget_and_waits_for_a_person(rig: Rig) -> None:
+    """C053: a failure that Slurm does not requeue counts once, and then the budget holds it."""
     key = rig.job("failed:resubmit,budget=1")
     for _ in range(2):
         rig.start(key)
         rig.slurm.end(rig.object(key), "FAILED", exit_status=1)
         rig.end_note(key)
         rig.settle()
-    assert rig.last(key, "closed").body["why"] == "budget"
+    assert rig.last(key, "decision").body["why"] == "budget"
+    assert rig.state(key).phase.value == "held"
     assert len(rig.slurm.ids()) == 2
 
 
-def test_out_of_memory_stops_unless_told_otherwise(rig: Rig) -> None:
+def test_out_of_memory_waits_for_a_person_unless_told_otherwise(rig: Rig) -> None:
     key = rig.job()
     rig.start(key)
     rig.slurm.end(rig.object(key), "OUT_OF_MEMORY", exit_signal=9)
     rig.settle()
     assert rig.last(key, "end").body["outcome"] == "out_of_memory"
-    assert rig.last(key, "closed").body["why"] == "out_of_memory"
+    assert (rig.last(key, "decision").body["action"], rig.state(key).phase.value) == ("hold", "held")
 
 
 @pytest.mark.parametrize(
@@ -242,7 +243,7 @@ def test_an_end_note_that_nothing_explains_is_lost_after_a_while(rig: Rig) -> No
     rig.later_s = 601.0
     rig.settle()
     assert rig.last(key, "end").body["outcome"] == "lost"
-    assert rig.last(key, "closed").body["why"] == "lost"
+    assert rig.last(key, "decision").body["action"] == "hold"
 
 
 def test_an_end_note_that_names_another_owner_ends_nothing(rig: Rig) -> None:
@@ -280,7 +281,7 @@ def test_slurms_own_requeue_is_followed_and_the_rules_wait(rig: Rig) -> None:
     rig.start(key)
     rig.tick()
     number = rig.object(key)
-    rig.slurm.requeue(number, "PREEMPTED")
+    rig.slurm.restart(number, "PREEMPTED")
     rig.end_note(key, number)
     rig.settle()
     assert rig.kinds(key, 4) == ["end"]
@@ -304,7 +305,7 @@ def test_a_users_requeue_and_an_edited_comment_lose_nothing(rig: Rig) -> None:
     rig.slurm.set(number, comment="something else")
     rig.tick()
     assert rig.kinds(key, 4) == []
-    rig.slurm.requeue(number)
+    rig.slurm.restart(number)
     rig.slurm.set(number, submit_time=rig.slurm.job(number)["submit_time"] + 7200)
     rig.settle()
     assert rig.kinds(key, 4) == ["end"]
@@ -388,11 +389,11 @@ def test_a_refused_object_that_waits_again_is_cancelled(rig: Rig) -> None:
     number = rig.object(key)
     rig.start(key)
     rig.tick()
-    rig.slurm.requeue(number, "NODE_FAIL")
+    rig.slurm.restart(number, "NODE_FAIL")
     rig.refused_note(key, number, "shared", 5)
     rig.settle()
     assert "CANCELLED" in rig.slurm.job(number)["states"]
-    assert rig.state(key).phase.value == "closed"
+    assert rig.state(key).phase.value == "held"
     assert len(rig.slurm.ids()) == 1
 
 

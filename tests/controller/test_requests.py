@@ -24,7 +24,7 @@ def test_a_person_asks_for_the_end(rig: Rig) -> None:
     rig.record(key).append(5, "request", "user:ada@login", {"what": "cancel", "reason": "enough"})
     rig.settle()
     assert "CANCELLED" in rig.slurm.job(rig.object(key))["states"]
-    assert rig.last(key, "closed").body == {"why": "cancelled", "reason": "enough"}
+    assert rig.last(key, "closed").body == {"why": "cancelled", "reason": "enough", "by_job": None, "keep": None}
     assert len(rig.slurm.ids()) == 1
 
 
@@ -45,7 +45,7 @@ def test_a_person_closes_a_job_whose_object_slurm_lost(rig: Rig, accounting: str
     assert rig.kinds(key, 5) == []  # not listed is no word of Slurm's
     rig.slurm.knob(detail="ok")
     rig.settle()
-    assert rig.last(key, "closed").body == {"why": "cancelled", "reason": "gone"}
+    assert rig.last(key, "closed").body == {"why": "cancelled", "reason": "gone", "by_job": None, "keep": None}
     assert rig.last(key, "end").body["outcome"] == "lost"
     rig.slurm.set(number, in_memory=True)  # it was there after all
     rig.later_s += 3600.0
@@ -82,7 +82,7 @@ def test_a_person_closes_a_job_whose_submission_cannot_be_settled(rig: Rig, sour
     assert (rig.state(key).phase.value == "closed") is (source == "accounting")
     rig.slurm.knob(queue="ok")
     rig.settle()
-    assert rig.last(key, "closed").body == {"why": "cancelled", "reason": "enough"}
+    assert rig.last(key, "closed").body == {"why": "cancelled", "reason": "enough", "by_job": None, "keep": None}
     late = rig.slurm.plain(comment=f"dispatch:{key}:0:1", uid=rig.uid)
     rig.settle()
     assert rig.slurm.job(late)["states"] == ["CANCELLED"]
@@ -94,7 +94,7 @@ def test_a_cancel_right_after_a_requeue_has_no_row_to_wait_for(rig: Rig) -> None
     rig.start(key)
     rig.tick()
     number = rig.object(key)
-    rig.slurm.requeue(number)
+    rig.slurm.restart(number)
     rig.tick()
     rig.slurm.end(number, "CANCELLED")
     rig.slurm.set(number, accounting_live=False)

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 TOP = Path(__file__).resolve().parent.parent.parent
 HOOKS = TOP / "hooks"
 NAMES = ("prolog-slurmctld", "prolog", "task-prolog", "epilog", "epilog-slurmctld")
-PYTHON_HOOKS = tuple(name for name in NAMES if name != "task-prolog")
+PYTHON_HOOKS = (*(name for name in NAMES if name != "task-prolog"), "boot")
 SYSTEM_PYTHON = "/usr/bin/python3"
 WANTED = ("3.6", "3.9", "3.11", "3.13")
 DEADLINE_S = 60.0

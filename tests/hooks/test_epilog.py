@@ -58,6 +58,7 @@ def test_a_clean_end_is_noted_and_the_file_goes(lab: Lab) -> None:
         "left": [],
         "start_time": START,
         "verified": True,
+        "how": "scan",
     }
 
 

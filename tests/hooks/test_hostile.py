@@ -133,7 +133,7 @@ def test_hooks_that_are_half_installed_cost_nobody_a_node(tmp_path: Path, hook: 
     lab = Lab(tmp_path, hooks=tmp_path / "hooks")
     lab.hooks.mkdir()
     source = Lab.hooks
-    for name in NAMES:
+    for name in (*NAMES, "boot"):
         (lab.hooks / name).write_bytes((source / name).read_bytes())
         (lab.hooks / name).chmod(0o755)
     (lab.hooks / "python").mkdir()

@@ -1,18 +1,22 @@
-"""Whether anything of an execution still runs, on a ``/proc`` that is made for the case."""
+"""Whether anything of an execution still runs, on a ``/proc`` that is made for the case.
+
+Epilog and ``dispatch ps`` have one definition of it: each test is for both.
+"""
 
 from __future__ import annotations
 
 import os
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from slurm_dispatch.slurm import processes as ps
 from tests.hooks.lab import waiting
 
 from dispatch_hooks import processes  # isort: skip
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
     from pathlib import Path
 
 OWNER = 54321
@@ -23,8 +27,9 @@ V1 = "7:memory:/user.slice\n5:freezer:/slurm_c1/uid_54321/{}/step_batch\n1:name=
 class Proc:
     """A folder that looks like ``/proc``."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, scan: Callable[..., str]) -> None:
         self.folder = folder
+        self._scan = scan
         self.add(1, uid=0)
         self.add(2, uid=0, environ=None, flags=0x208040, cgroup="0::/")
 
@@ -43,12 +48,37 @@ class Proc:
         path.mkdir()
         (path / "environ").write_bytes(b"".join(f"{k}={v}\0".encode() for k, v in (environ or {}).items()))
         (path / "cgroup").write_text(cgroup + "\n")
-        numbers = [state, 1, pid, pid, 0, -1, flags, *[0] * 10, threads, 0, 999]
+        numbers = [state, 1, pid, pid, 0, -1, flags, *[0] * 10, threads, 0, 999, *[0] * 30]
         (path / "stat").write_text(f"{pid} (a ) (b) {' '.join(map(str, numbers))}\n")
         os.chown(path, uid, uid)
 
-    def scan(self, **changes: object) -> str:
-        return processes.scan(wanted(**changes), str(self.folder)).decode()
+    def scan(self, **changes: Any) -> str:
+        return self._scan(str(self.folder), **changes)
+
+
+def by_epilog(folder: str, **changes: Any) -> str:
+    return processes.scan(wanted(**changes), folder).decode()
+
+
+def by_ps(folder: str, **changes: Any) -> str:
+    """The same question to ``dispatch ps``, with the answer in the hook's words."""
+    given = {"uid": OWNER, "cgroups": {b"job_7"}, "living": set(), "again": set(), **changes}
+    names = {name.decode() for name in given["cgroups"]} - {"-"}
+    found = ps.scan(
+        ps.Wanted(
+            "mine",
+            given["uid"],
+            frozenset(int(name.removeprefix("job_")) for name in names if name.startswith("job_")),
+            next((name for name in names if not name.startswith("job_")), ""),
+            frozenset(given["living"]),
+            frozenset(given["again"]),
+        ),
+        folder,
+    )
+    return " ".join([found.answer, *(str(it.pid) for it in found.left)])
+
+
+SCANS = {"epilog": by_epilog, "ps": by_ps}
 
 
 def wanted(**changes: object) -> object:
@@ -56,10 +86,10 @@ def wanted(**changes: object) -> object:
     return processes.Wanted(**given)
 
 
-@pytest.fixture
-def proc(tmp_path: Path) -> Proc:
+@pytest.fixture(params=list(SCANS))
+def proc(tmp_path: Path, request: pytest.FixtureRequest) -> Proc:
     assert os.geteuid() == 0, "this test gives folders to other users: run it as root"
-    return Proc(tmp_path)
+    return Proc(tmp_path, SCANS[request.param])
 
 
 def test_a_node_with_nothing_of_the_job_is_clean(proc: Proc) -> None:
@@ -166,10 +196,11 @@ def sleeper() -> Iterator[tuple[int, int]]:
         yield process.pid, uid
 
 
-def test_a_real_process_of_the_owner_is_found(sleeper: tuple[int, int]) -> None:
+@pytest.mark.parametrize("scan", list(SCANS))
+def test_a_real_process_of_the_owner_is_found(sleeper: tuple[int, int], scan: str) -> None:
     pid, uid = sleeper
-    assert processes.scan(wanted(uid=uid)) == b"left %d" % pid
-    assert processes.scan(wanted(uid=uid + 4_000_000)) == b"clean"
+    assert SCANS[scan]("/proc", uid=uid) == f"left {pid}"
+    assert SCANS[scan]("/proc", uid=uid + 4_000_000) == "clean"
 
 
 def test_this_process_and_those_above_it_are_not_counted() -> None:
@@ -182,4 +213,11 @@ def test_the_boot_is_the_machine_s_and_process_1_s() -> None:
     with open("/proc/sys/kernel/random/boot_id") as file:
         assert boot.partition(":")[0] == file.read().strip()
     assert boot.partition(":")[2].isdigit()
-    assert processes.boot() == boot
+    assert processes.boot() == boot == ps.boot()
+
+
+def test_in_a_namespace_that_slurm_made_for_a_job_nothing_is_proved(proc: Proc) -> None:
+    """Slurm can start hooks with a process 1 of the job's own, and then they see neither node nor boot."""
+    stat = proc.folder / "1" / "stat"
+    stat.write_text(stat.read_text().replace("(a ) (b)", "(slurmstepd: [7.e)"))
+    assert proc.scan() == "unknown"

@@ -45,6 +45,11 @@ class Call:
         """The node list (Prolog of 22.05 has only the older name)."""
         return self.text(b"SLURM_JOB_NODELIST", NODES_MAX) or self.text(b"SLURM_NODELIST", NODES_MAX) or ""
 
+    def node_name(self):
+        """The node's name in Slurm, with nothing in it that a file's name cannot carry."""
+        name = self.text(b"SLURMD_NODENAME") or os.uname().nodename.partition(".")[0]
+        return "".join(c if (c.isalnum() and c < "\x7f") or c in "-_." else "_" for c in name)[:64] or "_"
+
     def uid(self):
         """The job's user id as Slurm says it; 0 in the Epilog of a job that the controller has forgotten."""
         return self.number(b"SLURM_JOB_UID", 2**32 - 2)

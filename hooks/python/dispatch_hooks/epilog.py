@@ -8,7 +8,7 @@ names, and never the one that the restart count names. It kills nothing.
 import os
 import time
 
-from dispatch_hooks import child, execution, files, flat_json, hand, notes, processes, spool
+from dispatch_hooks import boots, child, execution, files, hand, notes, processes, spool
 
 SCAN_PART = 0.5
 """The part of the time for work that the scan of the processes may take."""
@@ -24,33 +24,42 @@ def run(call, site):
     if call.job_id is None:
         return False
     begin = time.monotonic()
+    note_end(call, site, begin)
+    boots.tell(site, time.monotonic(), begin + site.work_s)
+    return False
+
+
+def note_end(call, site, begin):
+    """All that concerns the execution that ended."""
     try:
         folder = files.open_own_folder(site.run, 0o755)
     except (OSError, ValueError) as error:
         child.say("epilog", "%s: %s" % (site.run, files.reason(error)))
-        return False
+        return
     try:
         ended, verified = find(call, folder)
         if ended is None:
-            return False
+            return
         living = others(folder, ended)
-        found = scan(call, ended, living, begin + SCAN_PART * site.work_s)
-        mine = [node_note(call, ended, verified, found)]
+        clean, pids = scan(call, ended, living, begin + SCAN_PART * site.work_s)
+        about = (ended, call.cluster, call.job_id, call.node_name())
+        mine = [notes.of_node(*about, boot=processes.boot(), clean=clean, left=pids, verified=verified)]
         # Asked of the listing: a filesystem that the user put there must not be touched by this process.
         through = ended.common + hand.SUFFIX in os.listdir(folder)
         if through:
             pairs = hand.read(site, ended, begin + HAND_PART * site.work_s)
             if pairs:
-                mine.append(hand.note(call, ended, node_name(call), verified, pairs))
+                mine.append(hand.note(*about, verified, pairs))
         left = leave(site, begin, mine)
         # The file goes last, so that a later Epilog can still say what this one could not. One that was only
         # guessed may be a newer execution's: it goes if nothing of it runs.
-        if left and (verified or found[0] is True) and end(ended, folder) and through:
+        if left and (verified or clean is True) and end(ended, folder) and through:
             drop(site, ended, begin + site.work_s)
+        if left and verified and clean is True:
+            boots.end_execution(site, ended.attempt, call.job_id)
         sweep(folder)
     finally:
         os.close(folder)
-    return False
 
 
 def find(call, folder):
@@ -127,38 +136,13 @@ def scan(call, ended, living, deadline):
     return word == b"clean", [int(pid) for pid in rest.split()]
 
 
-def node_note(call, ended, verified, found):
-    """(name, fields) of the node note."""
-    at, at_ns = notes.now()
-    node = node_name(call)
-    clean, left = found
-    name = "node.%s.%d.%s.%s.%d" % (ended.word.name, call.job_id, ended.attempt, node, at_ns)
-    return name, notes.opening(ended.word, call.cluster, call.job_id, at) + [
-        ("attempt", ended.attempt),
-        ("epoch", ended.epoch),
-        ("node", node),
-        ("boot", processes.boot()),
-        ("clean", clean),
-        ("left", left),
-        ("start_time", ended.start_time or None),
-        ("verified", verified),
-    ]
-
-
-def node_name(call):
-    """The node's name in Slurm, with nothing in it that a file's name cannot carry."""
-    name = call.text(b"SLURMD_NODENAME") or os.uname().nodename.partition(".")[0]
-    return "".join(c if (c.isalnum() and c < "\x7f") or c in "-_." else "_" for c in name)[:64] or "_"
-
-
-def leave(site, begin, mine):
+def leave(site, begin, own):
     """The notes, into the site's folder as SlurmUser, or into the node's own spool; whether they are there.
 
     Notes that wait in the spool go with them, so that a folder that was out of reach gets them when it is back.
 
-    :param mine: (name, fields) of each.
+    :param own: (name, content) of each.
     """
-    own = [(name, flat_json.render(fields)) for name, fields in mine]
     if site.notes is not None:
         together = own + spool.waiting(site.spool)
         end_at = begin + NOTE_PART * site.work_s

@@ -136,11 +136,10 @@ def _pairs(progress, last):
     ]
 
 
-def note(call, ended, node, verified, pairs):
-    """(name, fields) of the note."""
+def note(ended, cluster, job_id, node, verified, pairs):
+    """(name, content) of the note."""
     at, at_ns = notes.now()
-    name = "handed.%s.%d.%s.%s.%d" % (ended.word.name, call.job_id, ended.attempt, node, at_ns)
-    opening = notes.opening(ended.word, call.cluster, call.job_id, at)
+    name = "handed.%s.%d.%s.%s.%d" % (ended.word.name, job_id, ended.attempt, node, at_ns)
     common = [
         ("attempt", ended.attempt),
         ("epoch", ended.epoch),
@@ -149,7 +148,7 @@ def note(call, ended, node, verified, pairs):
         ("start_time", ended.start_time or None),
         ("verified", verified),
     ]
-    return name, opening + common + pairs
+    return name, flat_json.render(notes.opening(ended.word, cluster, job_id, at) + common + pairs)
 
 
 def _call(function, *arguments):

@@ -28,6 +28,8 @@ def main(arguments):
             from dispatch_hooks import prolog_slurmctld as part
         elif hook == "epilog-slurmctld":
             from dispatch_hooks import epilog_slurmctld as part
+        elif hook == "boot":
+            from dispatch_hooks import boots as part
         else:
             raise ValueError("there is no hook of this name")
         return REFUSE if part.run(call, site) else 0

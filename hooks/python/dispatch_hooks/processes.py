@@ -48,7 +48,7 @@ def scan(wanted, proc="/proc"):
     """
     seen = _above(proc)
     left = []
-    whole = wanted.uid not in (None, 0)
+    whole = wanted.uid not in (None, 0) and not enclosed(proc)
     for _ in range(ROUNDS_MAX):
         new = [pid for pid in map(int, filter(str.isdigit, os.listdir(proc))) if pid not in seen]
         if not new:
@@ -138,12 +138,20 @@ def _above(proc):
     return seen
 
 
+def enclosed(proc="/proc"):
+    """Whether process 1 is Slurm's own, of a namespace that it made for a job: then this sees the job only, and
+    neither the node's other processes nor its boot."""
+    return _read(proc + "/1/stat").partition(b"(")[2].startswith(b"slurmstepd")
+
+
 def boot():
     """Which boot of the node this is: ``<boot_id>:<start of process 1, in ticks>``, or ``None``.
 
     Containers of one host share the boot id; the start time of their process 1 tells them apart.
     """
     try:
+        if enclosed():
+            return None
         start = _stat("/proc/1")[19].decode("ascii")
         return _read("/proc/sys/kernel/random/boot_id").decode("ascii").strip() + ":" + start
     except (OSError, IndexError):

@@ -3,7 +3,7 @@
 import os
 import time
 
-from dispatch_hooks import child, execution, files, hand
+from dispatch_hooks import boots, child, execution, files, hand
 
 
 def run(call, site):
@@ -13,16 +13,19 @@ def run(call, site):
     if call.job_id is None:
         child.say("prolog", "Slurm gave no job id")
         return False
-    answer, _ = child.watch(lambda tell: write(call, site, tell), time.monotonic() + site.work_s)
+    begin = time.monotonic()
+    answer, _ = child.watch(lambda tell: write(call, site, tell), begin + site.work_s)
     if not answer:
         child.say("prolog", "no execution file in %s: the job runs without identity on this node" % site.run)
+    boots.tell(site, time.monotonic(), begin + site.work_s)
     return False
 
 
 def write(call, site, tell):
     """Write the file, and a component's own, each whole and in place of whatever stands under its name.
 
-    Then, with less at stake, the folder for handing on through the node.
+    Then, with less at stake, the folder for handing on through the node; and a job with a shared checkpoint is
+    written into the spool too: see :mod:`dispatch_hooks.boots`.
     """
     folder = files.open_own_folder(site.run, 0o755)
     try:
@@ -37,6 +40,11 @@ def write(call, site, tell):
         hand.make(site, call.file_name(), call.uid())
     except (OSError, ImportError, AttributeError) as error:
         child.say("prolog", "nothing is handed on through this node: %s" % files.reason(error))
+    if call.word.shared:
+        try:
+            boots.begin_execution(call, site, content)
+        except (OSError, ValueError) as error:
+            child.say("prolog", "%s: %s" % (site.spool, files.reason(error)))  # a reboot will prove nothing then
 
 
 def starts_again(call, folder):
