@@ -136,7 +136,7 @@ def _pairs(progress, last):
     ]
 
 
-def note(ended, cluster, job_id, node, verified, pairs):
+def note(ended, cluster, job_id, node, *, verified, pairs):
     """(name, content) of the note."""
     at, at_ns = notes.now()
     name = "handed.%s.%d.%s.%s.%d" % (ended.word.name, job_id, ended.attempt, node, at_ns)
