@@ -188,18 +188,23 @@ class HandingOn:
         elif self.running.done:
             self._take(self.running)
 
-    def ended(self, *, status: int | None, signal: int | None, outcome: str | None, step: int | None) -> None:
-        """The command has ended: hand on the last step and how it ended; waits, within the deadlines."""
+    def ended(self, *, status: int | None, signal: int | None, outcome: str | None, step: int | None) -> bool:
+        """The command has ended: hand on the last step and how it ended; waits, within the deadlines.
+
+        :returns: whether the record has it now: what waits for the node's Epilog can come after the decision.
+        """
         if not self.possible:
-            return
+            return False
         if self.running is not None:
             self._wait(self.running)
         try:
             if step is not None and step != self._handed:
                 self._wait(self._start("progress", {"step": step, "resumed_from": self._resumed_from}))
-            self._wait(self._start("ended", {"status": status, "signal": signal, "outcome": outcome, "step": step}))
+            ended = {"status": status, "signal": signal, "outcome": outcome, "step": step}
+            return self._wait(self._start("ended", ended))
         except TransientError as error:
             self._trouble(str(error))
+            return False
 
     def _start(self, kind: str, body: dict[str, Any]) -> Apart:
         folder, job, node_folder = self._folder, self._job or "", self._node_folder
@@ -209,12 +214,15 @@ class HandingOn:
 
         return Apart(work, DEADLINE_S)
 
-    def _wait(self, child: Apart) -> None:
+    def _wait(self, child: Apart) -> bool:
+        self.running = None
         try:
-            self._on_node(child.wait("the job's record"))
+            why = child.wait("the job's record")
         except DispatchError as error:
             self._trouble(str(error))
-        self.running = None
+            return False
+        self._on_node(why)
+        return not why
 
     def _take(self, child: Apart) -> None:
         child.close()

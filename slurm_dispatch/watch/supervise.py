@@ -200,10 +200,13 @@ class Supervision:
         session.end(result)
         if session.again and outcome is None:
             outcome = Outcome.UNFINISHED
-        session.handing.ended(
+        told = session.handing.ended(
             status=None if number is not None else status,
             signal=number,
             outcome=None if outcome is None else outcome.value,
             step=session.step,
         )
+        if outcome is Outcome.UNFINISHED and result == 0 and not told:
+            say(f"dispatch again was said and the job's record could not be told: ending with {UNFINISHED_STATUS}")
+            return UNFINISHED_STATUS
         return result

@@ -110,6 +110,19 @@ def test_the_exit_codes_of_the_helper_come_first(scene: Scene) -> None:
     assert ended(made)[-1].body["outcome"] == "stalled"
 
 
+@pytest.mark.parametrize(("record_folder", "status"), [(None, 0), ("/no/such/thejob", 0), (None, 3)])
+def test_where_the_record_cannot_be_told_the_status_says_it(
+    scene: Scene, record_folder: str | None, status: int
+) -> None:
+    """A decision that comes before the node's Epilog rests on the script's status alone."""
+    environment = scene.environment()
+    if record_folder is not None:
+        environment["SLURM_DISPATCH_RECORD"] = record_folder
+    helper = scene.helper("--", "sh", "-c", f'"$@" || exit 99; exit {status}', "sh", *AGAIN, environment=environment)
+    assert helper.end() == (status or 85)
+    assert helper.has_said("ending with 85") == (status == 0)
+
+
 def test_with_nobody_to_tell_it_says_what_to_do(scene: Scene) -> None:
     with pytest.raises(ServiceAwayError) as error:
         again(scene.environment(SLURM_DISPATCH_RECORD="/no/such/thejob"))
