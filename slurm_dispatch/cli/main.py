@@ -27,6 +27,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "latest": ("latest", "Print the path of the save to resume from."),
     "ls": ("ls", "List the publications of a checkpoint root."),
     "ps": ("ps", "Show what of an execution still runs on this node."),
+    "cessation": ("cessation", "Answer whether an execution has ceased, from what its nodes have said."),
     "env": ("env", "Print the variables of this execution."),
     "again": ("again", "Say inside a job that its work is saved and not finished."),
     "epoch": ("epoch", "Compute an epoch from its parts."),

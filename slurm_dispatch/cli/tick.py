@@ -13,7 +13,10 @@ import click
 from slurm_dispatch.errors import one_line
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from slurm_dispatch.config.site import Site
+    from slurm_dispatch.controller.cessation import Asker
     from slurm_dispatch.controller.tick import Controller
 
 SETTLE_S = 5.0
@@ -114,7 +117,27 @@ def make_controller(site: Site) -> Controller:
     def log(line: str) -> None:
         click.echo(f"dispatch: {one_line(line)}", err=True)
 
-    return Controller(settings, means, log, keeper=Keeper(rules_of(site), port, None, log))
+    return Controller(settings, means, log, keeper=Keeper(rules_of(site), port, make_asker(site, environment), log))
+
+
+def make_asker(site: Site, environment: Mapping[str, str]) -> Asker | None:
+    """Who asks about cessation on this site; ``None`` where nobody answers.
+
+    :param environment: of Slurm's commands.
+    :raises ConfigurationError: the user as whom the command is to run is not there.
+    """
+    from slurm_dispatch.config.settings import BUILT_IN_CESSATION
+    from slurm_dispatch.controller.cessation import Asker
+    from slurm_dispatch.slurm.cessation import CessationSignal, SiteCommand, SlurmNodes, drain_reasons
+
+    if not site.cessation:
+        return None
+    signal: CessationSignal
+    if site.cessation == (BUILT_IN_CESSATION,):
+        signal = SlurmNodes(lambda deadline_s: drain_reasons(environment, deadline_s))
+    else:
+        signal = SiteCommand(site.cessation, environment)
+    return Asker(signal, user=site.cessation_user or site.slurm_user, timeout_s=site.cessation_timeout_s)
 
 
 def run_once(controller: Controller) -> None:

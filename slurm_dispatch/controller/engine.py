@@ -68,8 +68,8 @@ class Engine:
         self._tally = tally
         self._jitter = random.SystemRandom().random()
         self._done: set[tuple[Any, ...]] = set()
-        self._counts = None if view.site.answers == {} else read_asked(record.folder)
-        self._told_now: set[str] = set()
+        self._counts: Mapping[str, cessation.Counted] = read_asked(record.folder) if view.site.answers else {}
+        self._kept: dict[str, tuple[CessationAnswer, cessation.Counted | None]] = {}
         self._state: State | None = None
         self.said = Hearsay()
 
@@ -107,13 +107,12 @@ class Engine:
         """What has just been answered about this job's executions, with how often it was before."""
         found: dict[str, CessationAnswer] = {}
         attempts = {it.attempt for it in not_ceased(state)}
-        for attempt, it in self._view.site.answers.items():
-            if attempt not in attempts:
-                continue
-            since = (self._counts or {}).get(attempt)
-            equal = since is not None and (since.answer, since.source) == (it.answer, it.source)
-            count, first = (since.count + 1, since.first) if since is not None and equal else (1, it.at)
-            found[attempt] = CessationAnswer(it.answer, it.source, it.detail, it.at, count, first)
+        for attempt, answer in self._view.site.answers.items():
+            if attempt in attempts:
+                if attempt not in self._kept:  # once a pass: an answer counts once
+                    told, kept = state.cessation.get(attempt), self._counts.get(attempt)
+                    self._kept[attempt] = cessation.tally(told, kept, answer)
+                found[attempt] = self._kept[attempt][0]
         return found
 
     def _whose(self, state: State) -> Whose:
@@ -235,20 +234,6 @@ class Engine:
         self.said.ask = list(known.values())
         self.said.last = self.said.last or action.last
 
-    def bodies(self, state: State, kind: str, body: Mapping[str, Any]) -> list[Mapping[str, Any]]:
-        """What to append for a decided fact: an answer comes after how often the one before it came."""
-        if kind != "cessation":
-            return [body]
-        attempt = str(body["attempt"])
-        before, since = state.cessation.get(attempt), (self._counts or {}).get(attempt)
-        told = None
-        if before is not None:
-            told = cessation.Counted(
-                before.answer, before.source, before.detail, before.count, before.first, before.last
-            )
-        answer = cessation.CessationAnswer(body["answer"], body["source"], body["detail"], body["last"])
-        return list(cessation.facts_of(attempt, told, since, answer)[0]) or [body]
-
     def _ours(self, state: State, it: SlurmObject, submission: int) -> tuple[port.JobDetail | None, str, bool]:
         """The object as Slurm has it now, if it is still the submission's; else why not, and whether for certain."""
         answer = self._details.port.detail([it.slurm_job_id]).get(it.slurm_job_id, port.Unknown("no answer"))
@@ -293,8 +278,6 @@ class Engine:
             self._tally.resubmissions.append(Counted(now, whose.user, whose.account, whose.partition))
             if len(self.said.resubmitted) < FAILURES_MAX:
                 self.said.resubmitted.append((int(number), now))
-        elif kind == "cessation":
-            self._told_now.add(str(body["attempt"]))
 
     def _ended(self, state: State, number: int, outcome: str, nodes: object) -> None:
         if not isinstance(nodes, list | tuple):
@@ -317,23 +300,18 @@ class Engine:
         elder = state.elder
         if elder is not None and elder.suspected is not None and state.phase is not Phase.CLOSED:
             self.said.overlap = elder.suspected.at
-        self._keep_counts(state)
+        self._keep_counts()
         return self.said
 
-    def _keep_counts(self, state: State) -> None:
+    def _keep_counts(self) -> None:
         """How often an answer came that no fact says yet."""
-        answers = self._answers(state)
-        if not answers:
-            return
-        kept = dict(self._counts or {})
-        for attempt, it in answers.items():
-            if attempt in self._told_now or state.phase is Phase.CLOSED:
-                kept.pop(attempt, None)
-            else:
-                first = it.at if it.first is None else it.first
-                kept[attempt] = cessation.Counted(it.answer, it.source, it.detail, it.count, first, it.at)
-        if kept != (self._counts or {}):
-            write_asked(self._record.folder, kept)
+        after = dict(self._counts)
+        for attempt, (_, kept) in self._kept.items():
+            after.pop(attempt, None)
+            if kept is not None:
+                after[attempt] = kept
+        if after != self._counts:
+            write_asked(self._record.folder, after)
 
 
 def _names(nodes: str) -> tuple[str, ...]:

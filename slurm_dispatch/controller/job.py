@@ -199,10 +199,9 @@ class Job:
         seq = state.seq
         for action in actions:
             if isinstance(action, AppendFact):
-                for body in self._engine.bodies(state, action.kind, action.body):
-                    if not self._append(state, seq, action.kind, body):
-                        return True  # somebody else was first: read again
-                    seq += 1
+                if not self._append(state, seq, action.kind, action.body):
+                    return True  # somebody else was first: read again
+                seq += 1
             elif isinstance(action, Submit):
                 return self._submit(state, seq, action)
             elif isinstance(action, Cancel):

@@ -31,7 +31,8 @@ if TYPE_CHECKING:
     from slurm_dispatch.controller.cessation import Asker
     from slurm_dispatch.controller.hearsay import Hearsay, Message
     from slurm_dispatch.controller.siterules import SiteRules
-    from slurm_dispatch.records.cessation import AskedExecution, CessationAnswer
+    from slurm_dispatch.records.cessation import AskedExecution
+    from slurm_dispatch.records.observation import CessationAnswer
 
 NODES_AGE_S = 60.0
 """A pass between full ones takes the nodes of the last full one, if they are no older than this."""

@@ -23,7 +23,7 @@ from slurm_dispatch.slurm.port import Nodes, Unknown
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
-    from slurm_dispatch.records.cessation import CessationAnswer
+    from slurm_dispatch.records.observation import CessationAnswer
 
 _STANDING = frozenset({Action.HOLD, Action.STOP})
 

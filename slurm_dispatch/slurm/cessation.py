@@ -114,6 +114,18 @@ class SlurmNodes:
         return {it.attempt: judge(it, reasons, at) for it in executions}
 
 
+def signal_of(argv: Sequence[str], environment: Mapping[str, str]) -> CessationSignal | None:
+    """The signal that the site's setting ``cessation`` names: nobody, the built-in answer, or a command.
+
+    :param environment: what Slurm's commands, and the site's, run with.
+    """
+    if not argv:
+        return None
+    if tuple(argv) == (SLURM_NODES,):
+        return SlurmNodes(lambda deadline_s: drain_reasons(environment, deadline_s))
+    return SiteCommand(argv, environment)
+
+
 def judge(execution: AskedExecution, reasons: Mapping[str, str] | Unknown, at: float) -> CessationAnswer:
     """The built-in answer from what is known of each node.
 

@@ -154,6 +154,9 @@ class JobDetail:
     :param states: the base state and its flags (``PREEMPTED``, ``COMPLETING``, ...), never empty.
     :param by_uid: who cancelled it, where accounting says so.
     :param source: ``json``, ``text`` or ``accounting``; in ``text`` COMPLETING hides the base state.
+    :param derived_signal: the signal of the worst end of a step; text does not tell it.
+    :param time_limit_s: seconds; ``None`` where there is no limit or it is not told.
+    :param memory_mb: for each node, 1 or more; ``None`` where there is no limit or it is not told.
     """
 
     slurm_job_id: int
@@ -174,6 +177,9 @@ class JobDetail:
     requeue: bool | None = None
     options: Mapping[str, str] = field(default_factory=dict)
     """Limits as Slurm has them now (``TimeLimit``, ``MinMemory...``), raw text, empty where not told."""
+    derived_signal: int | None = None
+    time_limit_s: int | None = None
+    memory_mb: int | None = None
 
     @property
     def completing(self) -> bool:

@@ -14,15 +14,22 @@ import pytest
 from slurm_dispatch.config.limits import Limit
 from slurm_dispatch.controller import hearsay, maintenance
 from slurm_dispatch.controller.breaker import Bounds
+from slurm_dispatch.controller.cessation import Asker
 from slurm_dispatch.controller.hearsay import Hearsay
 from slurm_dispatch.controller.siterules import SiteRules
 from slurm_dispatch.controller.tickfile import write_file
 from slurm_dispatch.errors import BadDataError
+from slurm_dispatch.records.cessation import answered
+from slurm_dispatch.state.asked import read_asked
 from tests.controller.fake_slurm import FakeSlurm
 from tests.controller.site_rig import SiteRig
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
     from pathlib import Path
+
+    from slurm_dispatch.records.cessation import AskedExecution
+    from slurm_dispatch.records.observation import CessationAnswer
 
 ME = pwd.getpwuid(os.getuid()).pw_name
 
@@ -214,6 +221,127 @@ def test_without_a_list_of_nodes_nothing_is_avoided(rig: SiteRig) -> None:
     assert decided(rig, key)["inputs"]["excluded"] == []
 
 
+# Suspicion.
+
+
+@pytest.fixture
+def suspicious(tmp_path: Path) -> SiteRig:
+    """A site that allows suspicion, and has ticked before."""
+    rig = SiteRig(tmp_path, SiteRules(suspicion=True))
+    rig.tick()
+    return rig
+
+
+def silent(rig: SiteRig, **about: Any) -> tuple[str, int]:
+    """A job that runs on c1, which has been silent for 29 seconds; its key and its object."""
+    key = rig.job(suspect_s=30.0, **about)
+    number = rig.object(key)
+    rig.start(key)
+    rig.tick()
+    rig.slurm.node("c1", "ALLOCATED", "NOT_RESPONDING")
+    rig.tick()
+    rig.later_s += 29.0
+    rig.tick()
+    assert rig.state(key).phase.value == "running"
+    return key, number
+
+
+def test_a_silent_node_is_replaced_before_slurm_gives_it_up(suspicious: SiteRig) -> None:
+    rig = suspicious
+    key, number = silent(rig)
+    rig.later_s += 2.0
+    rig.settle()
+    second = rig.object(key)
+    assert second != number
+    assert "--exclude=c1" in rig.slurm.job(second)["argv"]
+    assert rig.last(key, "suspected").body["nodes"] == ["c1"]
+    assert rig.slurm.job(number)["states"] == ["RUNNING"]  # it may live on until its replacement runs
+    assert [it.job for it in rig.hints().recent.overlaps] == [key]
+    assert [entry.outcome for entry in rig.hints().memory] == ["suspect"]
+    start = rig.slurm.start(second, nodes="c2")
+    rig.start_note(key, second, start, nodes="c2")
+    rig.settle()
+    assert "CANCELLED" in rig.slurm.job(number)["states"]
+    assert rig.slurm.job(second)["states"] == ["RUNNING"]
+    assert rig.state(key).phase.value == "running"
+    assert rig.hints().recent.overlaps == ()
+
+
+def test_a_node_that_answers_first_keeps_its_run(suspicious: SiteRig) -> None:
+    rig = suspicious
+    key, number = silent(rig)
+    rig.later_s += 2.0
+    rig.settle()
+    second = rig.object(key)
+    rig.slurm.node("c1", "ALLOCATED")
+    rig.settle()
+    assert rig.slurm.job(second)["states"] == ["CANCELLED"]
+    assert rig.slurm.job(number)["states"] == ["RUNNING"]
+    state = rig.state(key)
+    assert state.object is not None
+    assert (state.phase.value, state.object.slurm_job_id) == ("running", number)
+    assert rig.hints().recent.overlaps == ()
+
+
+def test_jobs_whose_nodes_answer_are_left_alone(suspicious: SiteRig) -> None:
+    rig = suspicious
+    other = rig.job(suspect_s=30.0)
+    rig.slurm.start(rig.object(other), nodes="c2")
+    rig.start_note(other, rig.object(other), rig.slurm.job(rig.object(other))["start_time"], nodes="c2")
+    silent(rig)
+    plain = rig.job()  # did not ask for it
+    rig.start(plain)
+    rig.later_s += 2.0
+    rig.settle()
+    assert [rig.state(key).phase.value for key in (other, plain)] == ["running", "running"]
+
+
+@pytest.mark.parametrize("how", ["site", "boot", "many", "nodes", "overlaps", "shared", "maintenance"])
+def test_no_suspicion_acts_where_it_must_not(tmp_path: Path, how: str) -> None:
+    rules = SiteRules(suspicion=how != "site", suspect_overlaps=0 if how == "overlaps" else 10)
+    rig = SiteRig(tmp_path, rules)
+    rig.tick()
+    key, number = silent(rig, shared=how == "shared")
+    if how == "boot":
+        rig.slurm.knob(boot_time=str(int(time.time())))
+    if how == "many":
+        for name in range(10, 16):
+            rig.slurm.node(f"d{name}", "IDLE", "NOT_RESPONDING")
+    if how == "nodes":
+        rig.slurm.knob(nodes="away")
+    if how == "maintenance":
+        write_file(rig.tick_folder, "maintenance.all", {"begin": time.time() - 60.0, "end": None, "by": ""})
+    rig.later_s += 30.0
+    rig.settle()
+    assert (rig.state(key).phase.value, rig.slurm.ids()) == ("running", [number])
+
+
+def test_why_no_suspicion_acts_is_said_once(suspicious: SiteRig) -> None:
+    rig = suspicious
+    for name in range(10, 16):
+        rig.slurm.node(f"d{name}", "IDLE", "NOT_RESPONDING")
+    for _ in range(3):
+        rig.tick()
+    rig.slurm.node("d20", "IDLE", "NOT_RESPONDING")
+    rig.tick()
+    assert len(rig.log) == 1
+    assert "6 nodes are silent" in rig.log[0]
+
+
+def test_one_pass_keeps_to_the_limit_on_overlaps(tmp_path: Path) -> None:
+    rig = SiteRig(tmp_path, SiteRules(suspicion=True, suspect_overlaps=2))
+    rig.tick()
+    keys = [silent(rig)[0] for _ in range(1)]
+    for _ in range(3):
+        key = rig.job(suspect_s=30.0)
+        rig.start(key)
+        keys.append(key)
+    rig.tick()
+    rig.later_s += 2.0
+    rig.settle()
+    assert sum("suspected" in rig.kinds(key) for key in keys) == 2
+
+
 # Slurm calls.
 
 
@@ -373,6 +501,101 @@ def test_a_clock_that_was_removed_loses_no_hold(rig: SiteRig) -> None:
     assert rig.state(key).phase.value == "held"
     ids = [fact.body["clock"] for fact in rig.facts(key) if fact.kind == "held"]
     assert len(set(ids)) == 2
+
+
+# Cessation.
+
+
+class Says:
+    """Answers what the file says, in a child as the real ones do; a line for each question."""
+
+    source = "says"
+    together = False
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.say("unknown")
+
+    def say(self, answer: str) -> None:
+        (self.folder / "answer").write_text(answer)
+
+    def ask(self, executions: Sequence[AskedExecution], deadline_s: float) -> dict[str, CessationAnswer]:
+        with (self.folder / "asked").open("a") as stream:
+            stream.writelines(f"{it.attempt} {','.join(it.nodes)} {it.user}\n" for it in executions)
+        answer = (self.folder / "answer").read_text()
+        return {it.attempt: answered(answer, self.source, "", time.time()) for it in executions}
+
+    def asked(self) -> list[str]:
+        try:
+            return (self.folder / "asked").read_text().splitlines()
+        except FileNotFoundError:
+            return []
+
+
+def test_a_shared_job_goes_on_when_every_older_execution_has_ceased(tmp_path: Path) -> None:
+    says = Says(tmp_path)
+    rules = SiteRules(cessation_interval_s=5.0)
+    rig = SiteRig(tmp_path, rules, Asker(says, user=ME))
+    key = rig.job(shared=True)
+    rig.start(key)
+    rig.tick()
+    attempt = rig.last(key, "started").body["attempt"]
+    ends(rig, key, "PREEMPTED", "COMPLETING")
+    rig.wait("an answer", lambda: "cessation" in rig.kinds(key))
+    assert decided(rig, key)["why"] == "shared"
+    assert rig.last(key, "cessation").body["answer"] == "unknown"
+    assert says.asked()[0] == f"{attempt} c1 {ME}"
+    says.say("ceased")
+    rig.anew()  # another process has asked nobody yet
+    rig.wait("its release", lambda: "submitted" in rig.kinds(key)[6:])
+    assert rig.last(key, "release").body["how"] == "ceased"
+    assert [fact.body["answer"] for fact in rig.facts(key) if fact.kind == "cessation"] == ["unknown", "ceased"]
+    rig.settle()
+    assert rig.kinds(key).count("intent") == 2
+
+
+def test_equal_answers_are_counted_and_not_written_each_time(tmp_path: Path) -> None:
+    says = Says(tmp_path)
+    rig = SiteRig(tmp_path, SiteRules(cessation_interval_s=0.0), Asker(says, user=ME))
+    key = rig.job(shared=True)
+    rig.start(key)
+    rig.tick()
+    ends(rig, key, "PREEMPTED", "COMPLETING")
+    rig.wait("five questions", lambda: len(says.asked()) >= 5)
+    kept = read_asked(rig.record(key).folder)
+    assert rig.kinds(key).count("cessation") == 1
+    assert [it.count > 1 for it in kept.values()] == [True]
+    says.say("running")
+    rig.wait("another answer", lambda: rig.last(key, "cessation").body["answer"] == "running")
+    counts = [fact.body["count"] for fact in rig.facts(key) if fact.kind == "cessation"]
+    assert len(counts) == 3
+    assert counts[1] > 1
+
+
+def test_a_person_may_release_whatever_the_answers_are(tmp_path: Path) -> None:
+    says = Says(tmp_path)
+    says.say("running")
+    rig = SiteRig(tmp_path, SiteRules(), Asker(says, user=ME))
+    key = rig.job(shared=True)
+    rig.start(key)
+    rig.tick()
+    ends(rig, key, "PREEMPTED", "COMPLETING")
+    rig.wait("an answer", lambda: "cessation" in rig.kinds(key))
+    on = rig.last(key, "decision").seq
+    rig.record(key).append(len(rig.facts(key)) + 1, "release", "user:ada@login", {
+        "on": on, "how": "person", "reason": "looked"})  # fmt: skip
+    rig.settle()
+    assert rig.kinds(key)[-1] == "submitted"
+
+
+def test_where_nobody_answers_a_person_decides(rig: SiteRig) -> None:
+    key = rig.job(shared=True)
+    rig.start(key)
+    rig.tick()
+    ends(rig, key, "PREEMPTED", "COMPLETING")
+    rig.settle()
+    assert rig.state(key).phase.value == "held"
+    assert rig.reports[key].site["ask"] == []
 
 
 # What comes from an owner's child.
