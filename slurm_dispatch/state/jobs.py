@@ -97,9 +97,16 @@ class Record:
                 raise BadDataError(f"{self._path(expected_seq)} would leave a gap in the record")
             return create_whole(self.facts_folder, fact_name(expected_seq), data)
 
-    def script(self) -> bytes:
-        """The script as sbatch got it (for ``--wrap`` jobs: empty)."""
-        return self._beside(SCRIPT, SCRIPT_MAX)
+    def script(self, sha256: str = "") -> bytes:
+        """The script as sbatch gets it (for ``--wrap`` jobs: empty); see :meth:`script_path`."""
+        return self._beside(os.path.basename(self.script_path(sha256)), SCRIPT_MAX)
+
+    def script_path(self, sha256: str = "") -> str:
+        """Where the script of this digest is: that of the first submission, unless a fact ``updated`` brought one."""
+        updated = os.path.join(self.folder, f"{SCRIPT}-{sha256}")
+        if len(sha256) == 64 and sha256.isalnum() and os.path.lexists(updated):
+            return updated
+        return os.path.join(self.folder, SCRIPT)
 
     def environment(self) -> bytes:
         """The environment at submission: ``NAME=value`` texts, each ended by a NUL byte."""
