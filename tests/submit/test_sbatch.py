@@ -184,7 +184,7 @@ def test_unprotected(scene: Scene) -> None:
         ([], {}, "#SBATCH --requeue", []),
         (["--no-requeue"], {"SBATCH_REQUEUE": "1"}, "#SBATCH --requeue", ["--no-requeue"]),
         (["--on=failed:requeue"], {}, "", ["--requeue"]),
-        (["--on=failed:requeue"], {"SBATCH_REQUEUE": "0"}, "", ["--no-requeue"]),
+        (["--on=failed:requeue", "--no-requeue"], {}, "", ["--no-requeue"]),
         (["--on=failed:requeue", "--shared-checkpoint"], {}, "", ["--no-requeue"]),
         (["-o", "log.txt"], {}, "", ["--no-requeue", "--open-mode=append"]),
         ([], {"SBATCH_OUTPUT": "log.txt"}, "", ["--no-requeue", "--open-mode=append"]),
