@@ -191,6 +191,7 @@ class Job:
     def _observe(self, state: State, *, look_up: bool = False) -> Observation:
         seen = look(state, self._view, self._details)
         self.report.soon = seen.soon
+        self.report.trouble = seen.strange or self.report.trouble
         notes = self._view.notes_of(state.spec.job)
         lookups = None
         if look_up and state.current is not None and state.current.settled is Settled.OPEN:
