@@ -60,7 +60,7 @@ class SiteView:
     """The site at the begin of a pass. The default is a site of which nothing is known.
 
     :param suspects: whose silence may be acted on.
-    :param answers: attempt: an answer about cessation that has just come.
+    :param answers: (key of the job that asked, attempt): an answer about cessation that has just come.
     :param told: (key, seq of the hold, what): the status of the command that told the owner.
     :param cessation: somebody answers about cessation.
     :param known: a tick made it, which asks and tells for the jobs; false for what a user runs himself.
@@ -70,7 +70,7 @@ class SiteView:
     hints: Hints = field(default_factory=Hints)
     nodes: Nodes | Unknown = field(default_factory=lambda: Unknown("not asked"))
     suspects: Suspects = field(default_factory=lambda: Suspects(why="not asked"))
-    answers: Mapping[str, CessationAnswer] = field(default_factory=dict)
+    answers: Mapping[tuple[str, str], CessationAnswer] = field(default_factory=dict)
     told: Mapping[tuple[str, int, str], int | None] = field(default_factory=dict)
     cessation: bool = False
     known: bool = False

@@ -14,8 +14,9 @@ import time
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from slurm_dispatch.errors import NotAllowedError, UsageError, show
+from slurm_dispatch.errors import BadDataError, NotAllowedError, UsageError, show
 from slurm_dispatch.model.identity import new_key, strip_words
+from slurm_dispatch.records.facts import Fact, render
 from slurm_dispatch.records.spec import Spec
 from slurm_dispatch.slurm.directives import foreign_options, sbatch_options
 from slurm_dispatch.slurm.options import as_argument, from_variables, without_options
@@ -164,6 +165,7 @@ def prepare(
     bounded = bounds_of(spec, site)
     check_limits(settings, site, bounded)
     spec = replace(spec, shared_hold_for_s=min(spec.shared_hold_for_s, longest_hold_s(bounded, site)))
+    _fits(spec)
     return Request(
         spec=spec,
         settings=settings,
@@ -189,6 +191,16 @@ def _refuse(options: Options, *, hetjob: bool) -> None:
             "job arrays are not managed in this version",
             hint="submit one job for each index, or the array with sbatch or dispatch sbatch --unprotected",
         )
+
+
+def _fits(spec: Spec) -> None:
+    """Refuse in time what the job's record could not hold."""
+    try:
+        render(Fact(1, time.time(), "spec", f"user:{spec.user}@{spec.host}", spec.body()))
+    except BadDataError as error:
+        raise UsageError(
+            f"the job's settings do not fit into its record: {error}", hint="give fewer rules or options"
+        ) from error
 
 
 def _added(options: Options, script: Script, *, shared: bool) -> tuple[str, ...]:
