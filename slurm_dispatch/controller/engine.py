@@ -199,8 +199,9 @@ class Engine:
         end, queued = current.ends[-1], self._view.of_id(it.slurm_job_id)
         if queued is None or queued.state != "PENDING" or queued.reason != "BeginTime":
             return None
-        if queued.start_time is not None and queued.start_time - self._view.at > BEGIN_DELAY_S:
-            return None
+        begin_s = (queued.start_time or 0) - self._view.at
+        if not REVOKED_S + 1 < begin_s <= BEGIN_DELAY_S:
+            return None  # a person's, or what was lifted already
         if state.request is not None or state.hold is not None or state.spec.shared:
             return None
         decision = state.decision

@@ -152,7 +152,7 @@ def test_the_delay_of_an_object_that_slurm_itself_restarted_is_lifted(rig: SiteR
     rig.settle()
     assert rig.slurm.job(number)["updated"] == {"StartTime": "now+3", "ExcNodeList": "c1"}
     # A begin time that a person gives it afterwards is his.
-    rig.slurm.set(number, reason="BeginTime", start_time=int(time.time()) + 3600)
+    rig.slurm.set(number, reason="BeginTime", begin_time=int(time.time()) + 3600)
     rig.settle()
     assert rig.slurm.calls("update") == ["update"]
 
@@ -164,7 +164,7 @@ def test_the_delay_that_comes_when_the_old_run_has_completed_is_lifted_too(rig: 
     rig.start(key)
     ends(rig, key, "FAILED", exit_status=1)
     rig.settle()
-    rig.slurm.set(number, reason="BeginTime", start_time=int(time.time()) + 121)
+    rig.slurm.set(number, reason="BeginTime", begin_time=int(time.time()) + 121)
     rig.settle()
     assert rig.slurm.job(number)["reason"] == "None"
     assert rig.slurm.calls("update") == ["update", "update"]
@@ -180,7 +180,7 @@ def test_a_wait_for_the_end_of_a_maintenance_is_not_lifted(tmp_path: Path) -> No
     rig.settle()
     first, _, count = rig.slurm.job(number)["updated"]["StartTime"].partition("+")
     assert (first, int(count) > 50) == ("now", True)
-    rig.slurm.set(number, reason="BeginTime", start_time=int(time.time()) + 100)
+    rig.slurm.set(number, reason="BeginTime", begin_time=int(time.time()) + 100)
     rig.settle()
     assert rig.slurm.calls("update") == ["update"]
 
