@@ -354,9 +354,10 @@ class Cluster:
             list(pool.map(lambda node: self.fault("heal", node), self.nodes))
         self.service_off()
         self.wait_until(self._cleared, PATIENCE_S, "all jobs to be gone and all nodes to be idle", every_s=0.3)
-        self.sh("ctl", f"find {STATE}/jobs {STATE}/notes -mindepth 1 -delete")
+        self.sh("ctl", f"find {STATE}/jobs {STATE}/notes {STATE}/tick -mindepth 1 -delete")
         for node in self.nodes:
-            self.sh(node, "rm -rf /run/slurm-dispatch /var/spool/slurm-dispatch")
+            self.sh(node, "umount -l $(grep -o '/run/slurm-dispatch/[^ ]*' /proc/self/mounts) 2>/dev/null; "
+                          "rm -rf /run/slurm-dispatch /var/spool/slurm-dispatch")
         self.service_on()
 
     def _cleared(self) -> bool:

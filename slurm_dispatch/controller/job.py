@@ -156,10 +156,24 @@ class Job:
             self.report.site = hearsay.pack(self._engine.finish())
         return self.report
 
-    def _steps(self) -> None:
+    def begin(self) -> Report:
+        """Take the steps of a job that is new or waits, up to its submission: they stand on nothing of the site's.
+
+        :raises DispatchError: as for :meth:`work`.
+        """
+        try:
+            self._steps(frozenset({Phase.NEW, Phase.WAITING}))
+        finally:
+            self.report.site = hearsay.pack(self._engine.finish())
+        return self.report
+
+    def _steps(self, only: frozenset[Phase] = frozenset(Phase)) -> None:
+        """Step by step, as long as the job is in one of the phases ``only``."""
         for _ in range(ROUNDS_MAX):
             facts = self._record.read()
             state = fold(facts)
+            if state.phase not in only:
+                return
             self.report.seq = state.seq
             self.report.closed = state.phase is Phase.CLOSED
             policy = self._engine.policy(self._means.policy, state)

@@ -161,7 +161,7 @@ def _is_note_of(name: str, key: str) -> bool:
     return (
         "/" not in name
         and len(parts) >= 4
-        and parts[0] in {"start", "refused", "end", "node", "refuse"}
+        and parts[0] in {"start", "refused", "end", "node", "handed", "refuse"}
         and parts[1] == key
     )
 
