@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 NODES = ("c1", "c2", "c3")
 HOSTS = ("ctl", "login", *NODES)
-NODES_OF = {"trixie": NODES, "bookworm": NODES[:2]}
+NODES_OF = {"trixie": NODES, "bookworm": NODES[:2], "sid": NODES[:2]}
 """The nodes of a cluster of each release of Debian."""
 USERS = ("ada", "ben")
 STATE = "/srv/slurm-dispatch"
@@ -94,7 +94,7 @@ class Cluster:
     """One cluster of ``docker/cluster``.
 
     :param name: which one (``DISPATCH_CLUSTER``); ``None`` for what the environment or the checkout says.
-    :param release: ``bookworm``: a smaller one, whose Slurm is 22.05.
+    :param release: ``bookworm``: a smaller one, whose Slurm is 22.05; ``sid``: one of the newest Slurm.
     """
 
     def __init__(self, name: str | None = None, *, release: str = "trixie") -> None:
@@ -354,9 +354,10 @@ class Cluster:
             list(pool.map(lambda node: self.fault("heal", node), self.nodes))
         self.service_off()
         self.wait_until(self._cleared, PATIENCE_S, "all jobs to be gone and all nodes to be idle", every_s=0.3)
-        self.sh("ctl", f"find {STATE}/jobs {STATE}/notes -mindepth 1 -delete")
+        self.sh("ctl", f"find {STATE}/jobs {STATE}/notes {STATE}/tick -mindepth 1 -delete")
         for node in self.nodes:
-            self.sh(node, "rm -rf /run/slurm-dispatch /var/spool/slurm-dispatch")
+            self.sh(node, "umount -l $(grep -o '/run/slurm-dispatch/[^ ]*' /proc/self/mounts) 2>/dev/null; "
+                          "rm -rf /run/slurm-dispatch /var/spool/slurm-dispatch")
         self.service_on()
 
     def _cleared(self) -> bool:

@@ -33,23 +33,11 @@ def command(*, job: str, as_facts: bool, as_json: bool) -> int:
     Exit codes: 0 done, 64 more than one job is meant, 65 the record is broken, 66 there is no such job,
     69 the state folder does not answer, 78 bad configuration.
     """
+    from slurm_dispatch.cli.one import one_job
     from slurm_dispatch.cli.status import ask_slurm, json_of
-    from slurm_dispatch.config.site import load_site
-    from slurm_dispatch.errors import DispatchError, NothingThereError
     from slurm_dispatch.records.fold import fold
-    from slurm_dispatch.state.folder import StateFolder
-    from slurm_dispatch.state.read import read_jobs
-    from slurm_dispatch.submit.job import find_job
 
-    site = load_site()
-    folder = StateFolder(site.state)
-    key = find_job(job, folder, owner_timeout_s=site.owner_timeout_s)
-    found = [it for it in folder.jobs() if it.key == key]
-    facts = read_jobs(folder, found, deadline_s=site.owner_timeout_s).get(key)
-    if facts is None:
-        raise NothingThereError(f"job {key} has just been removed")
-    if isinstance(facts, DispatchError):
-        raise facts
+    site, key, facts = one_job(job)
     if as_json and as_facts:
         click.echo(json.dumps([_plain(fact) for fact in facts], indent=2))
     elif as_facts:

@@ -13,11 +13,16 @@ import click
 from slurm_dispatch.errors import one_line
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from slurm_dispatch.config.site import Site
+    from slurm_dispatch.controller.cessation import Asker
     from slurm_dispatch.controller.tick import Controller
 
 SETTLE_S = 5.0
 """How long a tick of cron goes on asking about jobs that are just ending, before it leaves them to the next."""
+COMMANDS_S = 90.0
+"""How long it waits for the site's commands (notify, cessation): ended half-way, they would begin anew each time."""
 
 
 @click.command("tick")
@@ -79,6 +84,8 @@ def make_controller(site: Site) -> Controller:
     :raises NotAllowedError: not root, and the site is not in user mode.
     """
     from slurm_dispatch.controller.job import Means
+    from slurm_dispatch.controller.keeper import Keeper
+    from slurm_dispatch.controller.siterules import rules_of
     from slurm_dispatch.controller.tick import Controller, Settings
     from slurm_dispatch.errors import NotAllowedError
     from slurm_dispatch.records.policy import Policy
@@ -93,7 +100,7 @@ def make_controller(site: Site) -> Controller:
     port = SlurmCommands(environment, timeout_s=site.query_timeout_s)
     means = Means(
         port=port,
-        policy=Policy(site.rules, site.max_submissions, site.launch_failures),
+        policy=Policy(site.rules, site.most_submissions, site.launch_failures),
         by=f"tick@{host}" if os.geteuid() == 0 else f"user:{pwd.getpwuid(os.geteuid()).pw_name}@{host}",
         submit_timeout_s=site.submit_timeout_s,
         message_timeout_s=site.message_timeout_s,
@@ -108,15 +115,43 @@ def make_controller(site: Site) -> Controller:
         accounting=site.accounting,
         owner_timeout_s=site.owner_timeout_s,
     )
-    return Controller(settings, means, lambda line: click.echo(f"dispatch: {one_line(line)}", err=True))
+
+    def log(line: str) -> None:
+        click.echo(f"dispatch: {one_line(line)}", err=True)
+
+    return Controller(settings, means, log, keeper=Keeper(rules_of(site), port, make_asker(site, environment), log))
+
+
+def make_asker(site: Site, environment: Mapping[str, str]) -> Asker | None:
+    """Who asks about cessation on this site; ``None`` where nobody answers.
+
+    :param environment: of Slurm's commands.
+    :raises ConfigurationError: the user as whom the command is to run is not there.
+    """
+    from slurm_dispatch.config.settings import BUILT_IN_CESSATION
+    from slurm_dispatch.controller.cessation import Asker
+    from slurm_dispatch.slurm.cessation import CessationSignal, SiteCommand, SlurmNodes, drain_reasons
+
+    if not site.cessation:
+        return None
+    signal: CessationSignal
+    if site.cessation == (BUILT_IN_CESSATION,):
+        signal = SlurmNodes(lambda deadline_s: drain_reasons(environment, deadline_s))
+    else:
+        signal = SiteCommand(site.cessation, environment)
+    return Asker(signal, user=site.cessation_user or site.slurm_user, timeout_s=site.cessation_timeout_s)
 
 
 def run_once(controller: Controller) -> None:
     """One pass, and a few short ones for jobs that are just ending."""
     until = time.monotonic() + SETTLE_S
+    last = time.monotonic() + COMMANDS_S
     try:
         again = controller.tick(full=True)
-        while again is not None and time.monotonic() + again < until:
+        while again is not None:
+            then = time.monotonic() + again
+            if then >= until and not (controller.busy() and then < last):
+                break
             time.sleep(again)
             again = controller.tick(full=False)
     finally:

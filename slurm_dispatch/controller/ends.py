@@ -9,6 +9,8 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
+from slurm_dispatch.errors import BadDataError
+from slurm_dispatch.model.hostlist import expand
 from slurm_dispatch.model.outcome import Outcome
 from slurm_dispatch.records.observation import ObjectAlive, ObjectEnded, Unknown
 from slurm_dispatch.slurm import port
@@ -24,6 +26,8 @@ if TYPE_CHECKING:
 
 SKEW_S = 300.0
 """How far the clocks of the submitting host and of slurmctld may differ."""
+BLAMED_MAX = 64
+"""Nodes that the evidence of an end names."""
 LOST_AFTER_S = 600.0
 """An end note that no source explains for this long is ``lost``; accounting is written within seconds."""
 WAITING = frozenset(
@@ -85,6 +89,19 @@ def look(state: State, view: View, details: Details) -> Look:
     if submission.at > view.at:
         return Look(Unknown("submitted after the queue was asked"))
     return _Observer(state.spec, submission, current.slurm_job_id, view, details, state.request is not None).look()
+
+
+def look_elder(state: State, view: View, details: Details) -> ObjectAlive | ObjectEnded | Unknown:
+    """Observe the object that is followed although it is not the current one."""
+    elder = state.elder
+    if elder is None or elder.object is None:
+        return Unknown("no object")
+    if isinstance(view.queue, port.Unknown):
+        return Unknown(view.queue.why)
+    if view.cluster and elder.object.cluster != view.cluster:
+        return Unknown(f"the object is on cluster {elder.object.cluster}, and this tick asks {view.cluster}")
+    observer = _Observer(state.spec, elder, elder.object.slurm_job_id, view, details, state.request is not None)
+    return observer.look().object
 
 
 def in_time(submit_time: int | None, submission: Submission) -> bool:
@@ -170,7 +187,7 @@ class _Observer:
             outcome, evidence = Outcome.LOST, _evidence(None, "restart count")
         else:
             verdict = classify(row, _helper(execution), started=True)
-            outcome, evidence = verdict.outcome or Outcome.LOST, _evidence(row, row.source)
+            outcome, evidence = verdict.outcome or Outcome.LOST, self.evidence(row, execution)
         previous = ObjectEnded(
             self.submission.number,
             self.slurm_job_id,
@@ -266,11 +283,17 @@ class _Observer:
                 self.submission.number,
                 self.slurm_job_id,
                 outcome,
-                _evidence(told, told.source),
+                self.evidence(told, execution),
                 restart,
                 detail.start_time,
             )
         )
+
+    def evidence(self, detail: port.JobDetail, execution: Execution | None) -> dict[str, Any]:
+        """What the end stands on, with the object's limits and the nodes to blame where they are known."""
+        found = _evidence(detail, detail.source)
+        limits, nodes = limits_of(detail), in_trouble(execution, self.view.site.nodes)
+        return {**found, **({"limits": limits} if limits else {}), **({"nodes": nodes} if nodes else {})}
 
     def was_refused(self) -> bool:
         """The last that is known of the object is that PrologSlurmctld did not let it start.
@@ -363,6 +386,27 @@ def _helper(execution: Execution | None) -> HelperEnd | None:
     return HelperEnd(ended.status, ended.signal, ended.outcome)
 
 
+def limits_of(detail: port.JobDetail) -> dict[str, float]:
+    """The limits that Slurm had for the object: seconds and megabytes, as far as it says them."""
+    found: dict[str, float] = {}
+    for name, field, unit in (("time_s", "time_limit", 60.0), ("mem_mb", "memory_per_node", 1.0)):
+        text = detail.options.get(field, "")
+        if text.isascii() and text.isdigit() and int(text) > 0:
+            found[name] = int(text) * unit
+    return found
+
+
+def in_trouble(execution: Execution | None, nodes: port.Nodes | port.Unknown) -> list[str]:
+    """The nodes of an execution that are silent, down or drained now: they are to be blamed before the others."""
+    if execution is None or isinstance(nodes, port.Unknown):
+        return []
+    bad = {node.name for node in nodes.nodes if node.silent or node.drained or node.state == "DOWN"}
+    try:
+        return [name for name in expand(execution.nodes) if name in bad][:BLAMED_MAX]
+    except BadDataError:
+        return []
+
+
 def _evidence(detail: port.JobDetail | None, source: str) -> dict[str, Any]:
     if detail is None:
         return {
@@ -386,4 +430,4 @@ def _evidence(detail: port.JobDetail | None, source: str) -> dict[str, Any]:
     }
 
 
-__all__ = ["ALIVE", "LOST_AFTER_S", "OVER", "SKEW_S", "WAITING", "Look", "in_time", "look"]
+__all__ = ["ALIVE", "LOST_AFTER_S", "OVER", "SKEW_S", "WAITING", "Look", "in_time", "look", "look_elder"]

@@ -11,16 +11,29 @@ import time
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
-from slurm_dispatch.controller import settle
+from slurm_dispatch.controller import elders, hearsay, settle
 from slurm_dispatch.controller.ends import look
-from slurm_dispatch.records.actions import Action, AppendFact, Cancel, LookUp, Nothing, Submit
+from slurm_dispatch.controller.engine import Engine
+from slurm_dispatch.controller.siteview import Tally
+from slurm_dispatch.records.actions import (
+    Action,
+    AppendFact,
+    AskCessation,
+    Cancel,
+    CloseElder,
+    LookUp,
+    Nothing,
+    Requeue,
+    Submit,
+    Tell,
+    UpdateObject,
+)
 from slurm_dispatch.records.decide import decide
 from slurm_dispatch.records.fold import fold
 from slurm_dispatch.records.observation import Observation
 from slurm_dispatch.records.state import Phase, Settled, State
 from slurm_dispatch.slurm.port import Accepted, Ambiguous, Rejected, SlurmPort
 from slurm_dispatch.slurm.resubmit import resubmission
-from slurm_dispatch.state.jobs import SCRIPT, Record
 from slurm_dispatch.submit.run import Intent, Overtaken, submit_once, wait_s
 
 if TYPE_CHECKING:
@@ -29,6 +42,7 @@ if TYPE_CHECKING:
     from slurm_dispatch.controller.view import Details, View
     from slurm_dispatch.records.facts import Fact
     from slurm_dispatch.records.policy import Policy
+    from slurm_dispatch.state.jobs import Record
 
 ROUNDS_MAX = 64
 """Steps of one job in one pass: a whole replacement takes about ten, and the next pass goes on."""
@@ -49,6 +63,7 @@ class Report:
     :param trouble: why it could not be finished, one line, or empty.
     :param done_notes: notes that are facts now.
     :param refuse: identity words of submissions that must not start any more.
+    :param site: what it has to say for the whole site, as :mod:`slurm_dispatch.controller.hearsay` packs it.
     """
 
     key: str
@@ -60,6 +75,7 @@ class Report:
     trouble: str = ""
     done_notes: list[str] = field(default_factory=list)
     refuse: list[str] = field(default_factory=list)
+    site: dict[str, Any] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,14 +106,26 @@ class Job:
     """One job in one pass.
 
     :param details: shared by the jobs of one owner, so that accounting is asked once for all.
+    :param user: the owner's name here.
+    :param tally: shared by the jobs of one owner, so that one pass keeps to the site's bounds.
     :ivar waits: why nothing more could be done, for a person, or empty.
     """
 
-    def __init__(self, record: Record, view: View, details: Details, means: Means) -> None:
+    def __init__(
+        self,
+        record: Record,
+        view: View,
+        details: Details,
+        means: Means,
+        *,
+        user: str = "",
+        tally: Tally | None = None,
+    ) -> None:
         self._record = record
         self._view = view
         self._details = details
         self._means = means
+        self._engine = Engine(record, view, details, user, Tally() if tally is None else tally)
         self._cancelled: set[int] = set()
         self.report = Report(os.path.basename(record.folder))
         self.waits = ""
@@ -122,21 +150,43 @@ class Job:
 
         :raises DispatchError: the record cannot be read or written, or an act failed for good.
         """
+        try:
+            self._steps()
+        finally:  # what became a fact before the trouble is told nevertheless
+            self.report.site = hearsay.pack(self._engine.finish())
+        return self.report
+
+    def begin(self) -> Report:
+        """Take the steps of a job that is new or waits, up to its submission: they stand on nothing of the site's.
+
+        :raises DispatchError: as for :meth:`work`.
+        """
+        try:
+            self._steps(frozenset({Phase.NEW, Phase.WAITING}))
+        finally:
+            self.report.site = hearsay.pack(self._engine.finish())
+        return self.report
+
+    def _steps(self, only: frozenset[Phase] = frozenset(Phase)) -> None:
+        """Step by step, as long as the job is in one of the phases ``only``."""
         for _ in range(ROUNDS_MAX):
             facts = self._record.read()
             state = fold(facts)
+            if state.phase not in only:
+                return
             self.report.seq = state.seq
             self.report.closed = state.phase is Phase.CLOSED
+            policy = self._engine.policy(self._means.policy, state)
             if time.monotonic() > self._means.stop_at:
                 self.report.soon = True
-                break
-            actions = decide(state, self._observe(state), self._means.policy, self._view.at)
+                return
+            actions = decide(state, self._observe(state), policy, self._view.at)
             if any(isinstance(action, LookUp) for action in actions):
-                actions = decide(state, self._observe(state, look_up=True), self._means.policy, self._view.at)
-            if not self._perform(state, actions):
+                actions = decide(state, self._observe(state, look_up=True), policy, self._view.at)
+            lift = self._engine.lift(state, policy)
+            if not self._perform(state, actions if lift is None else [lift, *actions], facts):
                 self._finish(state, facts)
-                break
-        return self.report
+                return
 
     def _observe(self, state: State, *, look_up: bool = False) -> Observation:
         seen = look(state, self._view, self._details)
@@ -145,7 +195,7 @@ class Job:
         lookups = None
         if look_up and state.current is not None and state.current.settled is Settled.OPEN:
             lookups = settle.lookups(state, state.current, self._view, self._details)
-        return Observation(
+        observed = Observation(
             host=self._view.host,
             clock=max(self._view.at, time.time()),
             incoming=settle.incoming(state, notes, seen, self._view.cluster),
@@ -153,8 +203,9 @@ class Job:
             lookups=lookups,
             seen=settle.seen(state, self._view),
         )
+        return self._engine.observe(state, observed)
 
-    def _perform(self, state: State, actions: Sequence[Action]) -> bool:
+    def _perform(self, state: State, actions: Sequence[Action], facts: Sequence[Fact]) -> bool:
         """Do the actions in order.
 
         :returns: true if the record is another one now, so that there is more to decide.
@@ -162,10 +213,9 @@ class Job:
         seq = state.seq
         for action in actions:
             if isinstance(action, AppendFact):
-                if not self._record.append(seq + 1, action.kind, self._means.by, action.body):
+                if not self._append(state, seq, action.kind, action.body):
                     return True  # somebody else was first: read again
                 seq += 1
-                self._say(action.kind, action.body)
             elif isinstance(action, Submit):
                 return self._submit(state, seq, action)
             elif isinstance(action, Cancel):
@@ -180,7 +230,41 @@ class Job:
                 self._line(f"cancelled Slurm job {action.object.slurm_job_id}: {action.why}")
             elif isinstance(action, Nothing):
                 self.report.due, self.waits = action.until, action.why
+            elif isinstance(action, Tell):
+                told = self._engine.tell(state, action)
+                if told is not None:
+                    self._append(state, seq, "told", told)
+                    return True
+            elif isinstance(action, CloseElder):
+                elders.close(self._record, state, keep=action.keep, by=self._means.by)
+                return True
+            elif isinstance(action, AskCessation):
+                self._engine.ask(state, facts, action)
+            elif isinstance(action, UpdateObject):
+                self.report.trouble = self._engine.update(state, action) or self.report.trouble
+            elif isinstance(action, Requeue) and self._requeue(state, seq, action):
+                return True
         return seq > state.seq
+
+    def _append(self, state: State, seq: int, kind: str, body: Mapping[str, Any]) -> bool:
+        """Append the fact after ``seq``; false if somebody else was first."""
+        if not self._record.append(seq + 1, kind, self._means.by, body):
+            return False
+        self._engine.appended(state, kind, body)
+        self._say(kind, body)
+        return True
+
+    def _requeue(self, state: State, seq: int, action: Requeue) -> bool:
+        """True if a fact was appended: Slurm will not do it."""
+        failed, why, done = self._engine.requeue(state, action)
+        if failed is not None:
+            self._append(state, seq, "requeue_failed", failed)
+            return True
+        self.report.soon = True
+        self.report.trouble = why or self.report.trouble
+        if done:
+            self._line(f"requeued Slurm job {action.object.slurm_job_id}")
+        return False
 
     def _submit(self, state: State, seq: int, action: Submit) -> bool:
         if time.monotonic() + self._means.submit_timeout_s > self._means.stop_at:
@@ -190,8 +274,8 @@ class Job:
         call = resubmission(
             state.spec,
             word,
-            script_path=os.path.join(self._record.folder, SCRIPT),
-            script=self._record.script(),
+            script_path=self._record.script_path(state.script_sha256),
+            script=self._record.script(state.script_sha256),
             environment=self._record.environment(),
             site_environment=self._means.site_environment,
             deadline_s=self._means.submit_timeout_s,

@@ -9,12 +9,14 @@ from __future__ import annotations
 import json
 import math
 import os
+import pwd
 import time
 from dataclasses import asdict, fields
 from typing import TYPE_CHECKING, Any
 
 from slurm_dispatch.controller.job import REFUSE_MAX, Job, Means, Report
 from slurm_dispatch.controller.settle import KEEP_START_S
+from slurm_dispatch.controller.siteview import Tally
 from slurm_dispatch.controller.view import Details, View
 from slurm_dispatch.durable import read_regular
 from slurm_dispatch.errors import BadDataError, DispatchError, StoreError, one_line
@@ -40,12 +42,13 @@ def work(jobs_folder: str, uid: int, keys: Sequence[str], view: View, means: Mea
     details = Details(means.port, accounting=view.accounting)
     reports: list[Report] = []
     jobs: list[Job] = []
+    user, tally = user_name(uid), Tally()
     for key in keys:
         record = Record(os.path.join(jobs_folder, key))
         if _quiet(view, key) and not view.of_key(key) and is_closed(record):
             reports.append(Report(key, closed=True))
             continue
-        job = Job(record, view, details, means)
+        job = Job(record, view, details, means, user=user, tally=tally)
         with _Trouble(job.report):
             spec = job.want().spec
             if spec.uid != uid:
@@ -61,6 +64,14 @@ def work(jobs_folder: str, uid: int, keys: Sequence[str], view: View, means: Mea
                 job.work()
         reports.append(job.report)
     return json.dumps([asdict(report) for report in reports]).encode("ascii")
+
+
+def user_name(uid: int) -> str:
+    """The name that this uid has here, or the uid as text."""
+    try:
+        return pwd.getpwuid(uid).pw_name
+    except KeyError:
+        return str(uid)
 
 
 def _quiet(view: View, key: str) -> bool:
@@ -150,9 +161,9 @@ def _is_note_of(name: str, key: str) -> bool:
     return (
         "/" not in name
         and len(parts) >= 4
-        and parts[0] in {"start", "refused", "end", "node", "refuse"}
+        and parts[0] in {"start", "refused", "end", "node", "handed", "refuse"}
         and parts[1] == key
     )
 
 
-__all__ = ["LINES_MAX", "LINE_MAX", "is_closed", "unpack", "work"]
+__all__ = ["LINES_MAX", "LINE_MAX", "is_closed", "unpack", "user_name", "work"]

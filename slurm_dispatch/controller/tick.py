@@ -15,10 +15,12 @@ import time
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from slurm_dispatch.controller import owner
+from slurm_dispatch.controller import hearsay, hints, owner
 from slurm_dispatch.controller.children import Children, Ended
 from slurm_dispatch.controller.job import SOON_S, Means, Report
+from slurm_dispatch.controller.keeper import Keeper
 from slurm_dispatch.controller.kick import TIMELY, URGENT
+from slurm_dispatch.controller.siterules import SiteRules
 from slurm_dispatch.controller.view import Folder, View, key_in, notes_by_key, pack_folder, unpack_folder
 from slurm_dispatch.errors import BadDataError, ConfigurationError, DispatchError, NotAllowedError
 from slurm_dispatch.model.identity import check_key, parse_word
@@ -29,6 +31,7 @@ from slurm_dispatch.state.folder import JobFolder, StateFolder
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
 
+    from slurm_dispatch.controller.siteview import SiteView
     from slurm_dispatch.state.notes import Note
 
 PATIENCE_S = 5.0
@@ -47,6 +50,8 @@ OWNER_LINES_MAX = 200
 """Lines of the log from one owner's jobs in one pass."""
 DUE_LEAST_S = 1.0
 """A job that asks to be looked at again is, no sooner than this: each such look asks for the queue."""
+ANSWER_S = 0.5
+"""How often one looks whether a command of the site's (notify, cessation) has answered."""
 SITE_TIMEOUT_S = 20.0
 """Deadline of the children that read and write the site's own folder."""
 
@@ -97,11 +102,18 @@ class Controller:
     """Passes over the jobs, with what is remembered between them.
 
     :param log: takes one line for each decision and trouble.
+    :param keeper: the site's side of the passes; ``None``: one of a site without rules of its own.
     """
 
     def __init__(
-        self, settings: Settings, means: Means, log: Callable[[str], None], children: Children | None = None
+        self,
+        settings: Settings,
+        means: Means,
+        log: Callable[[str], None],
+        children: Children | None = None,
+        keeper: Keeper | None = None,
     ) -> None:
+        self._keeper = Keeper(SiteRules(), means.port, None, log) if keeper is None else keeper
         self._settings = settings
         self._means = means
         self._port: SlurmPort = means.port
@@ -124,10 +136,11 @@ class Controller:
         if folder is None:
             return None
         by_key = notes_by_key(folder.notes)
+        site = self._keeper.begin(folder.site, at, full=full)
         jobs = self._chosen(folder.jobs, by_key, full=full, now=at)
         view: View | None = None
         if jobs or full:
-            view = self._view(at, folder, by_key)
+            view = self._view(at, folder, by_key, site)
             if full:
                 jobs = self._with_strays(jobs, folder.jobs, view)
             self._start(jobs, view)
@@ -162,6 +175,7 @@ class Controller:
         """End what still runs."""
         self._children.stop()
         self._site.stop()
+        self._keeper.stop()
 
     # The site's folder.
 
@@ -182,7 +196,8 @@ class Controller:
                 keys = also | {key_in(name) for name in names}
                 notes = folder.notes().read(lambda name: key_in(name) in keys)
                 jobs = tuple(job for key in sorted(keys) if (job := job_folder(folder, key)) is not None)
-            return pack_folder(Folder(jobs, notes.notes, notes.bad, notes.unread))
+            site = hints.read(hints.tick_folder(state))
+            return pack_folder(Folder(jobs, notes.notes, notes.bad, notes.unread, site))
 
         answer = self._in_site("read", lambda: self.as_slurm_user(read, SITE_TIMEOUT_S))
         if answer is None:
@@ -198,7 +213,7 @@ class Controller:
             self._to_write[0].update(dict.fromkeys(orphans(folder, now)))
         if self._settings.user_mode:
             mine = tuple(job for job in folder.jobs if job.uid == os.geteuid())
-            return Folder(mine, folder.notes, folder.bad, folder.unread)
+            return Folder(mine, folder.notes, folder.bad, folder.unread, folder.site)
         return folder
 
     def _write_folder(self, *, ended: bool) -> None:
@@ -213,15 +228,19 @@ class Controller:
             notes.remove(remove)
             return b""
 
+        files = self._keeper.end(time.time())
+
         def last() -> bytes:
-            StateFolder(self._settings.state).tick_done()
+            hints.write(hints.tick_folder(self._settings.state), files)
+            if ended:
+                StateFolder(self._settings.state).tick_done()
             return b""
 
         if (remove or refuse) and self._in_site(
             "write", lambda: self.as_slurm_user(write, SITE_TIMEOUT_S)
         ) is not None:
             self._to_write = ({}, {})
-        if ended:
+        if ended or files:
             own = (os.geteuid(), os.getegid(), os.getgroups())
             self._in_site("last", lambda: in_child(*own, last, SITE_TIMEOUT_S, site_files=True))
 
@@ -242,7 +261,7 @@ class Controller:
 
     # Slurm.
 
-    def _view(self, at: float, folder: Folder, by_key: dict[str, list[Note]]) -> View:
+    def _view(self, at: float, folder: Folder, by_key: dict[str, list[Note]], site: SiteView) -> View:
         memory, settings = self._memory, self._settings
         queue = self._port.queue()
         if isinstance(queue, Unknown):
@@ -256,7 +275,7 @@ class Controller:
                 accounting = "slurmdbd" in memory.config.get("AccountingStorageType", "")
             cluster = cluster or memory.config.get("ClusterName", "")
         bad = frozenset(key_in(name) for name, _ in folder.bad) | folder.unread
-        return View(at, settings.host, cluster, queue, accounting, by_key, True, memory.config, bad)
+        return View(at, settings.host, cluster, queue, accounting, by_key, True, memory.config, bad, site)
 
     # The owners.
 
@@ -329,6 +348,8 @@ class Controller:
         memory.put_off.pop(uid, None)
         try:
             reports = owner.unpack(ended.answer, work.keys, work.notes)
+            user = owner.user_name(uid)
+            heard = [hearsay.unpack(report.site, uid, user) for report in reports]
         except DispatchError as error:
             self._trouble(ended.name, f"the jobs of {ended.name}: {error.line()}")
             return
@@ -341,8 +362,9 @@ class Controller:
                 self._log(line)
         if len(lines) > OWNER_LINES_MAX:
             self._log(f"the jobs of {ended.name}: {len(lines) - OWNER_LINES_MAX} more lines are left out")
-        for report in reports:
+        for report, said in zip(reports, heard, strict=True):
             self._report(report)
+            self._keeper.hear(report.key, uid, user, said)
 
     def _report(self, report: Report) -> None:
         memory = self._memory
@@ -361,14 +383,21 @@ class Controller:
 
     def _unclear(self) -> set[str]:
         """The jobs that are asked about between the full ticks."""
-        return {key for key, count in self._memory.asked.items() if count < len(SOON_S)}
+        asked = {key for key, count in self._memory.asked.items() if count < len(SOON_S)}
+        return asked | self._keeper.ready()
 
     def _again(self) -> float | None:
         """When to come back for jobs that are not clear yet; after the last of :data:`SOON_S` the full ticks do."""
         waits = [SOON_S[count] for count in self._memory.asked.values() if count < len(SOON_S)]
         now = time.time()
         waits += [max(SOON_S[0], moment - now) for moment in self._memory.due.values()]
+        if self._keeper.busy() or self._keeper.ready():
+            waits.append(ANSWER_S)
         return min(waits, default=None)
+
+    def busy(self) -> bool:
+        """A command of the site's still runs, whose answer a later pass takes."""
+        return self._keeper.busy() or bool(self._keeper.ready())
 
     def _trouble(self, about: str, line: str) -> None:
         now = time.monotonic()

@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
+from slurm_dispatch.controller.siteview import SiteView
 from slurm_dispatch.errors import BadDataError
 from slurm_dispatch.model.identity import Word, parse_word
 from slurm_dispatch.slurm.port import Absent, JobDetail, Present, Queue, QueueJob, SlurmPort, Unknown
@@ -26,12 +27,14 @@ class Folder:
     """The state folder as it was read: whose job is which, and the notes.
 
     :param unread: keys of jobs that have more notes than were read, so that their silence says nothing.
+    :param site: the tick's own files, as :func:`slurm_dispatch.controller.hints.read` read them.
     """
 
     jobs: tuple[JobFolder, ...]
     notes: tuple[Note, ...]
     bad: tuple[tuple[str, str], ...]
     unread: frozenset[str] = frozenset()
+    site: Mapping[str, Any] = field(default_factory=dict)
 
 
 def pack_folder(folder: Folder) -> bytes:
@@ -45,6 +48,7 @@ def pack_folder(folder: Folder) -> bytes:
             ],
             "bad": folder.bad,
             "unread": sorted(folder.unread),
+            "site": dict(folder.site),
         }
     ).encode("ascii")
 
@@ -61,6 +65,7 @@ def unpack_folder(data: bytes) -> Folder:
             tuple(_note(parts) for parts in content["notes"]),
             tuple((str(name), str(why)) for name, why in content["bad"]),
             frozenset(str(key) for key in content["unread"]),
+            dict(content["site"]),
         )
     except (ValueError, KeyError, TypeError, RecursionError) as error:
         raise BadDataError(f"the child that read the state folder answered nonsense: {error}") from error
@@ -85,6 +90,7 @@ class View:
     :param complete: no note was left unread, but those of ``bad``.
     :param bad: keys of jobs that have a note that could not be read, or was not.
     :param config: Slurm's configuration, or ``None`` where it was not told.
+    :param site: what is known of the site beside jobs.
     """
 
     at: float
@@ -96,6 +102,7 @@ class View:
     complete: bool
     config: Mapping[str, str] | None = None
     bad: frozenset[str] = frozenset()
+    site: SiteView = field(default_factory=SiteView)
     _by_id: dict[int, QueueJob] = field(default_factory=dict)
     _by_key: dict[str, list[QueueJob]] = field(default_factory=dict)
 
@@ -164,6 +171,11 @@ class Details:
             asked = sorted(self._wanted | {slurm_job_id})
             self._rows.update(self._port.accounting(asked, since=self._since))
         return self._rows.get(slurm_job_id, Unknown("no answer about this object"))
+
+    @property
+    def port(self) -> SlurmPort:
+        """Slurm itself, for what must be asked at this moment."""
+        return self._port
 
     def refresh(self) -> None:
         """Forget what was answered: the next question is a new one."""

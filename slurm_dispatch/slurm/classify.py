@@ -1,7 +1,8 @@
 """The outcome of an execution that has ended, from what the helper and Slurm say.
 
 The law of this module: *what the helper saw comes first, a person's or Slurm's own act comes before the
-status that a dying command gave, and a state that is not in the table is no outcome at all.*
+status that a dying command gave, and a state that is not in the table is no outcome at all.* What Slurm says of each
+end, release by release, is recorded in tests/assets.
 """
 
 from __future__ import annotations
@@ -10,6 +11,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from slurm_dispatch.model.outcome import UNFINISHED_STATUS, Outcome
+from slurm_dispatch.slurm.parse import BASE_STATES, FLAGS
 
 if TYPE_CHECKING:
     from slurm_dispatch.slurm.port import JobDetail
@@ -20,13 +22,16 @@ FORCED: dict[str, Outcome] = {
     "NODE_FAIL": Outcome.NODE_FAIL,
     "BOOT_FAIL": Outcome.BOOT_FAIL,
     "DEADLINE": Outcome.DEADLINE,
-    "OUT_OF_MEMORY": Outcome.OUT_OF_MEMORY,
     "TIMEOUT": Outcome.TIMEOUT,
     "CANCELLED": Outcome.CANCELLED,
 }
 ALIVE = frozenset({
     "RUNNING", "SUSPENDED", "STOPPED", "CONFIGURING", "RESIZING", "SIGNALING", "STAGE_OUT", "POWER_UP_NODE",
 })  # fmt: skip
+# Slurm has the object again, or will have; REQUEUED is accounting's word for the run before.
+AGAIN = frozenset({"PENDING", "REQUEUED", "REQUEUE_HOLD", "REQUEUE_FED", "SPECIAL_EXIT", "RESV_DEL_HOLD"})
+OOM_SIGNAL = 125
+"""Slurm's exit code 0:125 (SIG_OOM): the kernel ended a process for its memory."""
 # Slurm's reasons for a job that failed before its script ran (slurm_protocol_defs.c: job_state_reason_string).
 LAUNCH_REASONS = frozenset({"JobLaunchFailure", "PrologFailure", "launch_failed_requeued_held", "NodeLaunchFailure"})
 # The helper's words for an end that it brought about or saw; `unfinished` is treated like its status.
@@ -58,11 +63,13 @@ class Verdict:
 
     :param outcome: ``None``: it has not ended, or what Slurm says is not known; ``why`` says which.
     :param final: false where Slurm restarts the object itself.
+    :param strange: Slurm says something that this version does not know, which a person should hear of.
     """
 
     outcome: Outcome | None
     why: str
     final: bool = True
+    strange: bool = False
 
 
 def classify(detail: JobDetail, ended: HelperEnd | None, *, started: bool) -> Verdict:
@@ -72,7 +79,11 @@ def classify(detail: JobDetail, ended: HelperEnd | None, *, started: bool) -> Ve
     """
     states = detail.states
     said = ",".join(sorted(states))
-    if "PENDING" in states or "REQUEUED" in states:
+    strange = states - BASE_STATES - FLAGS
+    if strange:
+        why = f"Slurm says {said}; {' and '.join(sorted(strange))} is a state that this version does not know"
+        return Verdict(None, why, strange=True)
+    if states & AGAIN:
         return _requeued(detail, said)
     if states & ALIVE:
         return Verdict(None, f"it has not ended: {said}", final=False)
@@ -88,14 +99,14 @@ def classify(detail: JobDetail, ended: HelperEnd | None, *, started: bool) -> Ve
             if state == "TIMEOUT" and ended is not None and ended.unfinished:
                 return Verdict(Outcome.UNFINISHED, "the command saved and wants to go on; Slurm says TIMEOUT")
             return Verdict(outcome, f"Slurm says {said}{_by(detail)}")
-    if "COMPLETED" in states or "FAILED" in states:
+    if states & {"COMPLETED", "FAILED", "OUT_OF_MEMORY"}:
         return _by_itself(detail, ended, said)
-    return Verdict(None, f"Slurm says {said}, which this version does not know")
+    return Verdict(None, f"Slurm says {said}, which is no end that this version knows", strange=True)
 
 
 def _requeued(detail: JobDetail, said: str) -> Verdict:
     """Slurm starts the object again: an accounting row says why, the queue no longer does."""
-    if "REQUEUED" in detail.states and "PENDING" not in detail.states:
+    if "REQUEUED" in detail.states and not detail.states & (AGAIN - {"REQUEUED"}):
         return Verdict(Outcome.CANCELLED, "somebody had it requeued (scontrol requeue)", final=False)
     if detail.completing or (detail.restart or 0) > 0:
         return Verdict(None, f"Slurm starts it again and no longer says why it ended: {said}", final=False)
@@ -104,6 +115,8 @@ def _requeued(detail: JobDetail, said: str) -> Verdict:
 
 def _never_started(detail: JobDetail, *, started: bool) -> str:
     """Why the script never ran, or ``""``."""
+    if "BOOT_FAIL" in detail.states:
+        return ""  # with the reason JobLaunchFailure, whatever it was
     if detail.reason in LAUNCH_REASONS or "LAUNCH_FAILED" in detail.states:
         return f"Slurm could not launch it: {detail.reason or 'LAUNCH_FAILED'}"
     if started or not detail.nodes:
@@ -116,15 +129,21 @@ def _never_started(detail: JobDetail, *, started: bool) -> str:
 
 
 def _by_itself(detail: JobDetail, ended: HelperEnd | None, said: str) -> Verdict:
-    if ended is not None:
-        if ended.unfinished:
-            return Verdict(Outcome.UNFINISHED, "the command saved and wants to go on")
-        if ended.failed:
-            how = f"signal {ended.signal}" if ended.signal is not None else f"status {ended.status}"
-            return Verdict(Outcome.FAILED, f"the command ended with {how}; Slurm says {said}")
-    if detail.exit_status == UNFINISHED_STATUS and not detail.exit_signal:
+    """No act from outside: the command's own status, and what the kernel did to it."""
+    if ended is not None and ended.unfinished:
+        return Verdict(Outcome.UNFINISHED, "the command saved and wants to go on")
+    if ended is not None and not ended.failed and ended.status == 0 and "FAILED" not in detail.states:
+        return Verdict(Outcome.COMPLETED, f"the command ended with status 0; Slurm says {said}")
+    if (ended is None or not ended.failed) and (detail.exit_status, detail.exit_signal) == (UNFINISHED_STATUS, 0):
         return Verdict(Outcome.UNFINISHED, f"the script ended with {UNFINISHED_STATUS}")
-    if "FAILED" in detail.states:
+    failed = "FAILED" in detail.states or (ended is not None and ended.failed)
+    if "OUT_OF_MEMORY" in detail.states or (failed and OOM_SIGNAL in (detail.exit_signal, detail.derived_signal)):
+        where = "" if "OUT_OF_MEMORY" in detail.states else ", and of a step that the kernel ended it for its memory"
+        return Verdict(Outcome.OUT_OF_MEMORY, f"Slurm says {said}{where}")
+    if ended is not None and ended.failed:
+        how = f"signal {ended.signal}" if ended.signal is not None else f"status {ended.status}"
+        return Verdict(Outcome.FAILED, f"the command ended with {how}; Slurm says {said}")
+    if failed:
         code = f"{detail.exit_status}:{detail.exit_signal}"
         return Verdict(Outcome.FAILED, f"Slurm says {said}, exit code {code}")
     return Verdict(Outcome.COMPLETED, f"Slurm says {said}")

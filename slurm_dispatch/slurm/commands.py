@@ -20,11 +20,14 @@ from slurm_dispatch.slurm.parse import (
     parse_queue,
     queue_format,
 )
+from slurm_dispatch.slurm.parse_nodes import parse_nodes
 from slurm_dispatch.slurm.port import (
     Absent,
     Accepted,
     CancelAnswer,
+    ChangeAnswer,
     JobDetail,
+    Nodes,
     Present,
     Queue,
     Rejected,
@@ -48,6 +51,20 @@ ACCOUNTING_IDS_MAX = 500
 _KEPT = ("PATH", "HOME", "USER", "LOGNAME", "SLURM_CONF", "SLURM_CONF_SERVER", "SLURM_JWT", "TMPDIR")
 _UNKNOWN_ID = "Invalid job id specified"
 _OVER = (_UNKNOWN_ID, "Job/step already completing or completed", "Job has already finished")
+_PENDING = "Job is pending execution"
+# What slurmctld answers for certain (slurm_errno.c, 22.05 to 26.05); anything else may have been about the way.
+_REFUSED = (
+    _UNKNOWN_ID,
+    "Job has already finished",
+    "Requested operation is presently disabled",
+    "Requested operation only supported on batch jobs",
+    "Access/permission denied",
+    "Invalid node name specified",
+    "Requested node configuration is not available",
+    "Job is no longer pending execution",
+)
+_FIELD = re.compile(r"[A-Za-z]{1,40}\Z")
+_VALUE = re.compile(r"[A-Za-z0-9_.,:+\[\]-]{0,60000}\Z")
 _CLUSTER = re.compile(r"[A-Za-z0-9_.-]{1,256}\Z")
 
 
@@ -224,6 +241,39 @@ class SlurmCommands:
         if not finished.timed_out and any(phrase in said for phrase in _OVER):
             return CancelAnswer(done=True, why=finished.trouble)
         return CancelAnswer(done=False, why=f"scancel: {finished.trouble or said.strip()}")
+
+    def requeue(self, slurm_job_id: int, cluster: str | None) -> ChangeAnswer:
+        """Let Slurm start the object again; see the port."""
+        answer = self._change(["requeue", str(_check_id(slurm_job_id))], cluster)
+        return ChangeAnswer(done=True) if not answer.done and _PENDING in answer.why else answer
+
+    def update(self, slurm_job_id: int, cluster: str | None, fields: Mapping[str, str]) -> ChangeAnswer:
+        """Change fields of the object; see the port."""
+        for name, value in fields.items():
+            if not _FIELD.match(name) or not _VALUE.match(value):
+                raise ValueError(f"{name}={value!r} cannot be handed to scontrol update")
+        changes = [f"{name}={value}" for name, value in fields.items()]
+        return self._change(["update", f"JobId={_check_id(slurm_job_id)}", *changes], cluster)
+
+    def _change(self, words: Sequence[str], cluster: str | None) -> ChangeAnswer:
+        where = cluster if cluster is not None else self.cluster
+        argv = ["scontrol", *([f"--clusters={_check_cluster(where)}"] if where is not None else []), *words]
+        finished = run(argv, Setting(self.environment), deadline_s=self.timeout_s)
+        said = _text(finished.stderr) + _text(finished.stdout)
+        if finished.status == 0 and "error" not in said.lower():
+            return ChangeAnswer(done=True)
+        # Of what scontrol says in several lines the one with the cause counts.
+        cause = next((line.strip() for line in said.splitlines() if any(it in line for it in _REFUSED)), "")
+        refused = bool(cause) and not finished.timed_out
+        pending = next((line.strip() for line in said.splitlines() if _PENDING in line), "")
+        return ChangeAnswer(False, refused, f"scontrol: {cause or pending or finished.trouble or said.strip()}")
+
+    def nodes(self) -> Nodes | Unknown:
+        """All nodes of the cluster, in one call."""
+        finished = self._ask(["scontrol", "--all", "show", "nodes"])
+        if finished.trouble:
+            return Unknown(f"scontrol show nodes: {finished.trouble}")
+        return parse_nodes(_text(finished.stdout))
 
     def config(self) -> Mapping[str, str] | Unknown:
         """``scontrol show config`` as names and values."""

@@ -7,6 +7,7 @@ lines that begin with a nonce of the call; in JSON it cannot leave its field.
 from __future__ import annotations
 
 import json
+import math
 import re
 from typing import Any
 
@@ -16,7 +17,10 @@ from slurm_dispatch.slurm.port import JobDetail, Queue, QueueJob, Unknown
 # squeue's letters: id, uid, state, submit time, start time, array id_task, reason, nodes, comment. Reason and
 # nodes are Slurm's text; the comment is the user's and comes last.
 QUEUE_FIELDS = ("A", "U", "T", "V", "S", "i", "r", "N", "k")
-ACCOUNT_FIELDS = ("JobIDRaw", "UID", "State", "ExitCode", "Submit", "Start", "End", "Reason", "NodeList")
+ACCOUNT_FIELDS = (
+    "JobIDRaw", "UID", "State", "ExitCode", "Submit", "Start", "End", "Reason", "NodeList", "DerivedExitCode",
+    "TimelimitRaw", "ReqMem", "NNodes",
+)  # fmt: skip
 _TIME = re.compile(r"[0-9]{1,12}\Z")
 _NUMBER = re.compile(r"[0-9]{1,10}\Z")
 _CODE = re.compile(r"([0-9]{1,3}):([0-9]{1,3})\Z")
@@ -135,7 +139,26 @@ def _json_job(job: dict[str, Any]) -> JobDetail | Unknown:
         word=find_word(comment),
         requeue=job.get("requeue") if isinstance(job.get("requeue"), bool) else None,
         options={name: _json_text(value) for name, value in limits.items()},
+        derived_signal=_json_exit(job.get("derived_exit_code"))[1],
+        time_limit_s=_seconds(_json_number(job.get("time_limit"))),
+        memory_mb=_memory(
+            _json_number(job.get("memory_per_node")),
+            _json_number(job.get("memory_per_cpu")),
+            _json_number(job.get("cpus")),
+            _json_number(job.get("node_count")),
+        ),
     )
+
+
+def _seconds(minutes: int | None) -> int | None:
+    return minutes * 60 if minutes else None
+
+
+def _memory(node: int | None, cpu: int | None, cpus: int | None, nodes: int | None) -> int | None:
+    """Megabytes a node, from what a node or each of its processors may have; 0 is Slurm's word for all there is."""
+    if node:
+        return node
+    return math.ceil(cpu * cpus / nodes) if cpu and cpus and nodes else None
 
 
 def _json_number(value: object) -> int | None:
@@ -176,6 +199,12 @@ _TEXT_SUBMIT = re.compile(r"^   SubmitTime=(\S+) ", re.MULTILINE)
 _TEXT_START = re.compile(r"^   StartTime=(\S+) EndTime=(\S+) ", re.MULTILINE)
 _TEXT_NODES = re.compile(r"^   NodeList=(.*)$", re.MULTILINE)
 _TEXT_COMMENT = re.compile(r"^   Comment=(.*)$", re.MULTILINE)
+_TEXT_LIMIT = re.compile(r"^   RunTime=\S+ TimeLimit=(\S+) ", re.MULTILINE)
+_TEXT_SIZE = re.compile(r"^   NumNodes=([0-9]+)\S* NumCPUs=([0-9]+) ", re.MULTILINE)
+_TEXT_MEMORY = re.compile(r"^   MinCPUsNode=\S+ MinMemory(Node|CPU)=(\S+) ", re.MULTILINE)
+_DURATION = re.compile(r"(?:([0-9]{1,6})-)?([0-9]{1,6}):([0-9]{2}):([0-9]{2})\Z")
+_SIZE = re.compile(r"([0-9]{1,12}(?:\.[0-9]{1,4})?)([KMGTP])[nc]?\Z")
+_MEGABYTES = {"K": 1 / 1024, "M": 1, "G": 1024, "T": 1024**2, "P": 1024**3}
 
 
 def parse_detail_text(text: str, slurm_job_id: int) -> JobDetail | Unknown:
@@ -193,9 +222,9 @@ def parse_detail_text(text: str, slurm_job_id: int) -> JobDetail | Unknown:
         if len(found) != 1:
             return Unknown(f"scontrol's text has {len(found)} lines with the {name} of job {slurm_job_id}")
         once[name] = found[0]
-    submit, nodes, comment = (
+    submit, nodes, comment, limit = (
         found[0][1] if len(found := list(pattern.finditer(text))) == 1 else ""
-        for pattern in (_TEXT_SUBMIT, _TEXT_NODES, _TEXT_COMMENT)
+        for pattern in (_TEXT_SUBMIT, _TEXT_NODES, _TEXT_COMMENT, _TEXT_LIMIT)
     )
     return JobDetail(
         slurm_job_id=slurm_job_id,
@@ -213,7 +242,32 @@ def parse_detail_text(text: str, slurm_job_id: int) -> JobDetail | Unknown:
         source="text",
         word=find_word(comment),
         requeue=once["run"][1] == "1",
+        time_limit_s=_duration(limit),
+        memory_mb=_text_memory(text),
     )
+
+
+def _text_memory(text: str) -> int | None:
+    memory, size = list(_TEXT_MEMORY.finditer(text)), list(_TEXT_SIZE.finditer(text))
+    if len(memory) != 1 or len(size) != 1:
+        return None
+    each = _megabytes(memory[0][2])
+    if memory[0][1] == "Node":
+        return each
+    return _memory(None, each, int(size[0][2]), int(size[0][1]))
+
+
+def _duration(text: str) -> int | None:
+    match = _DURATION.match(text)
+    if match is None:
+        return None
+    days, hours, minutes, seconds = (int(part or 0) for part in match.groups())
+    return ((days * 24 + hours) * 60 + minutes) * 60 + seconds or None
+
+
+def _megabytes(text: str) -> int | None:
+    match = _SIZE.match(text)
+    return math.ceil(float(match[1]) * _MEGABYTES[match[2]]) or None if match else None
 
 
 def parse_accounting(text: str, nonce: str, *, restarts: bool) -> tuple[JobDetail, ...] | Unknown:
@@ -241,8 +295,10 @@ def parse_accounting(text: str, nonce: str, *, restarts: bool) -> tuple[JobDetai
 
 
 def _account_row(fields: list[str], restarts: bool) -> JobDetail | None:
-    job_id, uid, state, code, submit, start, end, reason, nodes, *rest = fields
+    job_id, uid, state, code, submit, start, end, reason, nodes, derived, limit, memory, count, *rest = fields
     comment = rest[-1].rstrip("\n")
+    derived_code = _CODE.match(derived)
+    total = _megabytes(memory)
     by = _CANCELLED_BY.match(state)
     exit_code = _CODE.match(code)
     state = state.split(" ", 1)[0].rstrip("+")
@@ -264,6 +320,9 @@ def _account_row(fields: list[str], restarts: bool) -> JobDetail | None:
         source="accounting",
         word=find_word(comment),
         by_uid=int(by[1]) if by else None,
+        derived_signal=int(derived_code[2]) if derived_code else None,
+        time_limit_s=_seconds(int(limit)) if _NUMBER.match(limit) else None,
+        memory_mb=math.ceil(total / int(count)) if total and _NUMBER.match(count) and int(count) else None,
     )
 
 

@@ -154,6 +154,9 @@ class JobDetail:
     :param states: the base state and its flags (``PREEMPTED``, ``COMPLETING``, ...), never empty.
     :param by_uid: who cancelled it, where accounting says so.
     :param source: ``json``, ``text`` or ``accounting``; in ``text`` COMPLETING hides the base state.
+    :param derived_signal: the signal of the worst end of a step; text does not tell it.
+    :param time_limit_s: seconds; ``None`` where there is no limit or it is not told.
+    :param memory_mb: for each node, 1 or more; ``None`` where there is no limit or it is not told.
     """
 
     slurm_job_id: int
@@ -174,6 +177,9 @@ class JobDetail:
     requeue: bool | None = None
     options: Mapping[str, str] = field(default_factory=dict)
     """Limits as Slurm has them now (``TimeLimit``, ``MinMemory...``), raw text, empty where not told."""
+    derived_signal: int | None = None
+    time_limit_s: int | None = None
+    memory_mb: int | None = None
 
     @property
     def completing(self) -> bool:
@@ -187,6 +193,61 @@ class CancelAnswer:
 
     done: bool
     why: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class ChangeAnswer:
+    """What Slurm said to a requeue or an update of one object.
+
+    :param done: it did it. False and not ``refused``: nobody can tell whether it did.
+    :param refused: it said no, for certain, and will say so again.
+    :param why: why not, one line.
+    """
+
+    done: bool
+    refused: bool = False
+    why: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Node:
+    """One compute node, as slurmctld sees it.
+
+    :param state: the base state in Slurm's word (``IDLE``, ``ALLOCATED``, ``DOWN``, ...).
+    :param flags: the words that stand beside it (``DRAIN``, ``NOT_RESPONDING``, ...).
+    :param boot_time: Unix seconds when its kernel started, as the node said when it registered last; ``None``
+        where it never did.
+    """
+
+    name: str
+    state: str
+    flags: frozenset[str] = frozenset()
+    partitions: tuple[str, ...] = ()
+    boot_time: int | None = None
+
+    @property
+    def silent(self) -> bool:
+        """It should answer slurmctld and does not. A node that is off, or on its way, should not."""
+        return "NOT_RESPONDING" in self.flags and self.state != "FUTURE" and not self.flags & AWAY
+
+    @property
+    def drained(self) -> bool:
+        """It takes no new jobs until a person says so."""
+        return bool(self.flags & {"DRAIN", "FAIL"})
+
+
+AWAY = frozenset({
+    "POWER_DOWN", "POWER_UP", "POWERED_DOWN", "POWERING_DOWN", "POWERING_UP", "REBOOT_ISSUED", "DYNAMIC_FUTURE",
+    "EXTERNAL",
+})  # fmt: skip
+"""Flags of a node that is not expected to answer."""
+
+
+@dataclass(frozen=True, slots=True)
+class Nodes:
+    """Every node of the cluster, at one moment."""
+
+    nodes: tuple[Node, ...]
 
 
 class SlurmPort(Protocol):
@@ -228,4 +289,23 @@ class SlurmPort(Protocol):
 
     def config(self) -> Mapping[str, str] | Unknown:
         """``scontrol show config`` as names and values."""
+        ...
+
+    def requeue(self, slurm_job_id: int, cluster: str | None) -> ChangeAnswer:
+        """End the object's execution, if it has one, and let Slurm start the object again under its id.
+
+        One that waits already is done. Whoever calls this looks at the restart count first: a second call that
+        comes late ends the execution that the first one brought.
+        """
+        ...
+
+    def update(self, slurm_job_id: int, cluster: str | None, fields: Mapping[str, str]) -> ChangeAnswer:
+        """Change fields of the object, by Slurm's names (``StartTime``, ``ExcNodeList``).
+
+        :raises ValueError: a name or value that could be more than one field.
+        """
+        ...
+
+    def nodes(self) -> Nodes | Unknown:
+        """All nodes of the cluster, in one call."""
         ...

@@ -40,6 +40,9 @@ _NAMES = {
     "node": re.compile(
         rf"node\.{_HEAD}\.(?P<slurm_job_id>{_NUMBER})\.(?P<attempt>[a-z0-9]{{1,40}})\.(?P<node>.+)\.{_NUMBER}\Z"
     ),
+    "handed": re.compile(
+        rf"handed\.{_HEAD}\.(?P<slurm_job_id>{_NUMBER})\.(?P<attempt>[a-z0-9]{{1,40}})\.(?P<node>.+)\.{_NUMBER}\Z"
+    ),
     "refuse": re.compile(rf"refuse\.{_HEAD}\Z"),
 }
 _COMMON: dict[str, f.Form] = {
@@ -79,6 +82,21 @@ FIELDS: dict[str, dict[str, f.Form]] = {
         "uid": f.unsigned,
     },
     "node": NODE,
+    "handed": {
+        "attempt": f.attempt,
+        "epoch": f.epoch,
+        "node": f.text,
+        "uid": f.unsigned,
+        "start_time": f.null_or(f.moment),
+        "verified": f.flag,
+        "progress": f.null_or(f.step),
+        "resumed_from": f.null_or(f.step),
+        "ended": f.flag,
+        "status": f.null_or(f.integer(0, 255)),
+        "signal": f.null_or(f.integer(1, 255)),
+        "outcome": f.null_or(f.outcome),
+        "last": f.null_or(f.step),
+    },
 }
 """The further fields of each kind of note that is read."""
 
@@ -88,7 +106,7 @@ class Note:
     """One note of a hook.
 
     :param name: the file's name in ``notes/``.
-    :param kind: ``start``, ``refused``, ``end``, ``node`` or ``refuse``.
+    :param kind: ``start``, ``refused``, ``end``, ``node``, ``handed`` or ``refuse``.
     :param at: Unix seconds by the hook's host; 0 for ``refuse``.
     :param slurm_job_id: 0 for ``refuse``, whose name is all there is.
     :param body: the further fields of its kind, read only, as ``ARCHITECTURE.md`` lists them.

@@ -1,71 +1,58 @@
 """Records what the commands of a real cluster answer, for the tests that have no cluster.
 
-``python3 -m tests.assets.record HOST FOLDER`` runs each of the calls below on HOST (a container of
-``docker/cluster``) as ada and writes stdout, stderr and status to ``FOLDER/<name>.json``, with what it was called
-with. The nonce of the calls is a fixed one. Run it on a cluster where the job ``first`` has ended, ``second`` runs
-and ``third`` was cancelled; it makes these itself.
+``python3 -m tests.assets.record RELEASE`` (``trixie``: Slurm 24.11, ``bookworm``: 22.05, ``sid``: the newest) starts a
+cluster of its own, makes every end of ``ends.py`` there and records what Slurm says of each in
+``slurm-<version>/ends.json`` beside this file, and what each of the calls below answers in
+``slurm-<version>/<name>.json``, with what it was called with. The nonce of the calls is a fixed one. It takes about
+six minutes. ``DISPATCH_KEEP=1`` leaves the cluster up.
 """
 
 from __future__ import annotations
 
 import json
-import subprocess
+import os
+import re
 import sys
 import time
 from pathlib import Path
 
+from docker.rig import PATIENCE_S, Cluster
 from slurm_dispatch.slurm.parse import ACCOUNT_FIELDS, queue_format
+from tests.assets.ends import NONCE, Recording
 
-NONCE = "<0123456789abcdef>"
-DEADLINE_S = 120.0
+HERE = Path(__file__).parent
 COMMENT = "two words\n" + NONCE[:-2] + " 7 RUNNING\ndispatch:abc:0:3"
 QUEUE = ["squeue", "--all", "--noheader", "--states=all", f"--format={queue_format(NONCE)}"]
-ACCOUNT = [
-    "sacct", "--allocations", "--duplicates", "--noheader", "--parsable2", f"--delimiter={NONCE}",
-    f"--format={','.join(ACCOUNT_FIELDS)},Restarts,Comment",
-]  # fmt: skip
+ACCOUNT = ["sacct", "--allocations", "--duplicates", "--noheader", "--parsable2", f"--delimiter={NONCE}"]
 
 
-def call(host: str, argv: list[str]) -> dict[str, object]:
-    """One call, as the adapter makes it."""
-    prefix = ["docker", "exec", "-u", "ada", "-w", "/home/ada", "-e", "LC_ALL=C", "-e", "SLURM_TIME_FORMAT=%s", host]
-    done = subprocess.run(
-        [*prefix, *argv], capture_output=True, text=True, errors="surrogateescape", timeout=DEADLINE_S
-    )
-    return {"argv": argv, "status": done.returncode, "stdout": done.stdout, "stderr": done.stderr}
+def call(cluster: Cluster, argv: list[str]) -> dict[str, object]:
+    """One call, as the adapter makes it, by ada."""
+    env = {"LC_ALL": "C", "SLURM_TIME_FORMAT": "%s"}
+    done = cluster.run("login", argv, user="ada", env=env, check=False)
+    return {"argv": argv, "status": done.status, "stdout": done.stdout, "stderr": done.stderr}
 
 
-def submit(host: str, *options: str) -> str:
-    """Submit a job; its id."""
-    answer = call(host, ["sbatch", "--parsable", "--output=/dev/null", *options])
-    if answer["status"] != 0:
-        raise SystemExit(f"sbatch: {answer['stderr']}")
-    return str(answer["stdout"]).strip()
+def submit(cluster: Cluster, *options: str) -> str:
+    """Submit a job of ada's; its id."""
+    return str(cluster.submit("ada", "", ["--output=/dev/null", *options]))
 
 
-def wait_for(host: str, job: str, state: str) -> None:
-    """Wait until a job has a state."""
-    end = time.monotonic() + DEADLINE_S
-    while str(call(host, ["squeue", "-h", "-t", "all", "-o", "%T", "-j", job])["stdout"]).strip() != state:
-        if time.monotonic() > end:
-            raise SystemExit(f"job {job} did not come to {state}")
-        time.sleep(0.2)
-
-
-def main(host: str, folder: str) -> None:
+def record_calls(cluster: Cluster, folder: Path, *, restarts: bool) -> None:
     """Make the jobs, record the answers, remove the jobs."""
-    first = submit(host, "--comment", COMMENT, "-J", "x JobState=FAILED", "--wrap", "exit 3")
-    wait_for(host, first, "FAILED")
-    second = submit(host, "--comment", COMMENT, "-J", "a\nb", "--wrap", "sleep 600")
-    wait_for(host, second, "RUNNING")
-    third = submit(host, "--hold", "--comment", "none", "--wrap", "true")
-    call(host, ["scancel", third])
-    wait_for(host, third, "CANCELLED")
+    first = submit(cluster, "--comment", COMMENT, "-J", "x JobState=FAILED", "--wrap", "exit 3")
+    cluster.wait_job(int(first), ["FAILED"])
+    second = submit(cluster, "--comment", COMMENT, "-J", "a\nb", "--wrap", "sleep 600")
+    cluster.wait_job(int(second), ["RUNNING"])
+    third = submit(cluster, "--hold", "--comment", "none", "--wrap", "true")
+    cluster.run("login", ["scancel", third], user="ada")
+    cluster.wait_job(int(third), ["CANCELLED"])
     jobs = {"failed": first, "running": second, "cancelled": third}
+    fields = f"--format={','.join(ACCOUNT_FIELDS)}{',Restarts' if restarts else ''},Comment"
     calls = {
         "queue": QUEUE,
         "queue-other-cluster": [QUEUE[0], "--clusters=dispatch", *QUEUE[1:]],
-        "accounting": [*ACCOUNT, f"--jobs={','.join(jobs.values())}", "--starttime=1970-01-02"],
+        "accounting": [*ACCOUNT, fields, f"--jobs={','.join(jobs.values())}", "--starttime=1970-01-02"],
         "config": ["scontrol", "show", "config"],
         "version": ["sbatch", "--version"],
         "help": ["sbatch", "--help"],
@@ -79,17 +66,42 @@ def main(host: str, folder: str) -> None:
         **{f"{name}-json": ["scontrol", "--json", "show", "job", job] for name, job in jobs.items()},
         **{f"{name}-text": ["scontrol", "show", "job", job] for name, job in jobs.items()},
     }
+    # Accounting is told a moment later, and a comment only at the end.
+    told = [f"{NONCE}{state}" for state in ("FAILED", "RUNNING", "CANCELLED by")]
+    accounting = calls["accounting"]
+    cluster.wait_until(
+        lambda: all(word in str(call(cluster, accounting)["stdout"]) for word in told), PATIENCE_S, "accounting"
+    )
     for name, argv in calls.items():
-        write(folder, name, call(host, argv))
-    write(folder, "jobs", jobs)
-    call(host, ["scancel", second])
+        write(folder / f"{name}.json", call(cluster, argv))
+    write(folder / "jobs.json", jobs)
+    cluster.run("login", ["scancel", second], user="ada")
 
 
-def write(folder: str, name: str, content: object) -> None:
+def write(path: Path, content: object) -> None:
     """One file."""
-    Path(folder).mkdir(parents=True, exist_ok=True)
-    text = json.dumps(content, indent=1, sort_keys=True) + "\n"
-    Path(folder, f"{name}.json").write_text(text)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(json.dumps(content, indent=1, sort_keys=True) + "\n")
+
+
+def main(release: str) -> None:
+    """Everything for one release."""
+    cluster = Cluster(f"record-{release}", release=release)
+    cluster.up()
+    cluster.reset()
+    said = cluster.run("ctl", ["slurmctld", "-V"]).stdout
+    version = re.search(r"\b(\d\d)\.(\d\d)\.\S+", said)
+    if version is None:
+        raise SystemExit(f"slurmctld -V says {said!r}")
+    folder = HERE / f"slurm-{version[1]}.{version[2]}"
+    restarts = (int(version[1]), int(version[2])) >= (24, 11)
+    record_calls(cluster, folder, restarts=restarts)
+    recording = Recording(cluster, restarts=restarts, say=lambda line: print(line, file=sys.stderr, flush=True))
+    recording.all()
+    head = {"slurm": version[0], "debian": release, "recorded": time.strftime("%Y-%m-%d"), "restarts": restarts}
+    write(folder / "ends.json", {**head, "ends": recording.result()})
+    if not os.environ.get("DISPATCH_KEEP"):
+        cluster.down()
 
 
 if __name__ == "__main__":

@@ -12,7 +12,17 @@ from typing import TYPE_CHECKING, Protocol
 
 from slurm_dispatch.model.identity import Word, new_key
 from slurm_dispatch.slurm.commands import SlurmCommands, commands_environment
-from slurm_dispatch.slurm.port import Absent, Accepted, JobDetail, Present, Queue, QueueJob, SbatchCall, SlurmPort
+from slurm_dispatch.slurm.port import (
+    Absent,
+    Accepted,
+    JobDetail,
+    Nodes,
+    Present,
+    Queue,
+    QueueJob,
+    SbatchCall,
+    SlurmPort,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -76,6 +86,13 @@ def check(port: SlurmPort, world: World) -> None:
     finally:
         assert port.cancel(number, None).done
     until("a requeued one to be cancelled", lambda: "CANCELLED" in _detail(port, number).states)
+    _, number = _submit(port)
+    try:
+        world.run(number)
+        _requeued_by_the_port(port, number)
+    finally:
+        assert port.cancel(number, None).done
+    _unable(port)
 
 
 def _submit(port: SlurmPort) -> tuple[Word, int]:
@@ -124,6 +141,39 @@ def _requeued(port: SlurmPort, number: int) -> None:
         return isinstance(rows, Present) and any("REQUEUED" in row.states for row in rows.value)
 
     until("a row of the execution that was requeued", has_row)
+
+
+def _requeued_by_the_port(port: SlurmPort, number: int) -> None:
+    """The id stays, the count rises once however often it is asked, and the begin delay can be lifted."""
+    _nodes(port, number)
+    assert port.requeue(number, None).done
+    assert port.requeue(number, None).done  # it waits already: nothing more happens
+    detail = _detail(port, number)
+    assert "PENDING" in detail.states, detail
+    assert detail.restart == 1
+    until("its old run to be over", lambda: _queue(port, number).state == "PENDING")
+    nodes = port.nodes()
+    assert isinstance(nodes, Nodes)
+    name = nodes.nodes[0].name
+    assert port.update(number, None, {"StartTime": "now", "ExcNodeList": name}).done
+    until("the begin delay to be gone", lambda: _queue(port, number).reason != "BeginTime")
+
+
+def _nodes(port: SlurmPort, number: int) -> None:
+    """Every node of the running object is told, and answers."""
+    answer = port.nodes()
+    assert isinstance(answer, Nodes), answer
+    found = {node.name: node for node in answer.nodes}
+    node = found[_queue(port, number).nodes]
+    assert not node.silent
+    assert node.partitions
+    assert node.boot_time is not None
+
+
+def _unable(port: SlurmPort) -> None:
+    """What Slurm will never do it refuses for certain."""
+    for answer in (port.requeue(NO_SUCH_ID, None), port.update(NO_SUCH_ID, None, {"StartTime": "now"})):
+        assert (answer.done, answer.refused) == (False, True), answer
 
 
 def _cancelled(port: SlurmPort, number: int, word: Word) -> None:

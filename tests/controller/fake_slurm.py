@@ -17,7 +17,10 @@ from slurm_dispatch.slurm.port import (
     Accepted,
     Ambiguous,
     CancelAnswer,
+    ChangeAnswer,
     JobDetail,
+    Node,
+    Nodes,
     Present,
     Queue,
     QueueJob,
@@ -46,12 +49,19 @@ OVER = frozenset(
 )
 
 
+BOOT_TIME = 1_700_000_000
+_NODES = {
+    name: {"state": "IDLE", "flags": [], "partitions": ["low"], "boot_time": BOOT_TIME} for name in ("c1", "c2", "c3")
+}
+
+
 class FakeSlurm:
     """A cluster of one folder: a file for each object, a file for the knobs, and a line for each call.
 
     Knobs (:meth:`knob`): ``queue``, ``detail``, ``accounting``, ``cancel`` are ``ok`` or ``away``; ``accounting``
     may be ``none`` too; ``submit`` is ``ok``, ``reject``, ``lost_before`` (no object, no answer), ``lost_after``
-    (an object, no answer) or ``hang``.
+    (an object, no answer) or ``hang``; ``requeue``, ``update`` and ``nodes`` are ``ok`` or ``away``, and ``requeue``
+    may be ``lost_after``; ``boot_time`` is slurmctld's start in Unix seconds.
     """
 
     def __init__(self, folder: str) -> None:
@@ -104,11 +114,17 @@ class FakeSlurm:
         """The object ends in these states (``PREEMPTED``, ``COMPLETING``, ...)."""
         self.set(slurm_job_id, states=list(states), end_time=int(time.time()), **fields)
 
-    def requeue(self, slurm_job_id: int, state: str = "REQUEUED") -> None:
-        """Slurm restarts the object itself: pending again, the count one higher, a row in accounting."""
+    def restart(self, slurm_job_id: int, state: str = "REQUEUED") -> None:
+        """Slurm restarts the object: pending again, the count one higher, a row in accounting."""
         body = self._job(slurm_job_id)
         rows = [*body.get("rows", []), {**body, "states": [state], "end_time": int(time.time())}]
         self.set(slurm_job_id, states=["PENDING"], restart=body["restart"] + 1, rows=rows, reason="BeginTime")
+
+    def node(self, name: str, state: str = "IDLE", *flags: str, partitions: Sequence[str] = ("low",)) -> None:
+        """A node is in this state now; those that were never named are idle."""
+        nodes = self._get("nodes.json", _NODES)
+        body = {"state": state, "flags": list(flags), "partitions": list(partitions), "boot_time": BOOT_TIME}
+        self._put("nodes.json", {**nodes, name: body})
 
     def forget(self, slurm_job_id: int) -> None:
         """MinJobAge is over: only accounting has it."""
@@ -222,8 +238,49 @@ class FakeSlurm:
             self.end(slurm_job_id, "CANCELLED", *(["COMPLETING"] if started else []), by_uid=os.getuid())
         return CancelAnswer(done=True)
 
+    def requeue(self, slurm_job_id: int, cluster: str | None) -> ChangeAnswer:
+        self._called("requeue")
+        away = self._change_away("requeue", slurm_job_id)
+        if away is not None:
+            return away
+        body = self._job(slurm_job_id)
+        if "PENDING" in body["states"]:
+            return ChangeAnswer(done=True)
+        if not _requeues(body["argv"]):
+            return ChangeAnswer(False, True, "scontrol: Requested operation is presently disabled")
+        self.restart(slurm_job_id)
+        if self._knob("requeue") == "lost_after":
+            return ChangeAnswer(done=False, why="scontrol: Socket timed out on send/recv operation")
+        return ChangeAnswer(done=True)
+
+    def update(self, slurm_job_id: int, cluster: str | None, fields: Mapping[str, str]) -> ChangeAnswer:
+        self._called("update")
+        away = self._change_away("update", slurm_job_id)
+        if away is not None:
+            return away
+        body = self._job(slurm_job_id)
+        if set(body["states"]) & OVER:
+            return ChangeAnswer(False, True, "scontrol: Job has already finished")
+        changed = {**body.get("updated", {}), **fields}
+        begins = {"reason": "None"} if "StartTime" in fields and body["reason"] == "BeginTime" else {}
+        self.set(slurm_job_id, updated=changed, **begins)
+        return ChangeAnswer(done=True)
+
+    def nodes(self) -> Nodes | Unknown:
+        self._called("nodes")
+        if self._knob("nodes") != "ok":
+            return Unknown("scontrol show nodes: Unable to contact slurm controller (connect failure)")
+        return Nodes(
+            tuple(
+                Node(name, body["state"], frozenset(body["flags"]), tuple(body["partitions"]), body["boot_time"])
+                for name, body in self._get("nodes.json", _NODES).items()
+            )
+        )
+
     def config(self) -> Mapping[str, str] | Unknown:
         return {
+            "BOOT_TIME": self._get("knobs.json", {}).get("boot_time", str(BOOT_TIME)),
+            "SlurmdTimeout": "300 sec",
             "ClusterName": "fake",
             "MessageTimeout": "10 sec",
             "AccountingStorageType": "(null)"
@@ -233,6 +290,14 @@ class FakeSlurm:
         }
 
     # The folder.
+
+    def _change_away(self, verb: str, number: int) -> ChangeAnswer | None:
+        if self._knob(verb) == "away":
+            return ChangeAnswer(done=False, why="scontrol: Unable to contact slurm controller (connect failure)")
+        body = self._get(f"jobs/{number}.json", None)
+        if body is None or not body["in_memory"]:
+            return ChangeAnswer(False, True, "scontrol: Invalid job id specified")
+        return None
 
     def _rows(self, number: int) -> list[dict[str, Any]]:
         body = self._get(f"jobs/{number}.json", None)
@@ -278,6 +343,12 @@ class FakeSlurm:
             return default
 
 
+def _requeues(argv: Sequence[str]) -> bool:
+    """The last word on it in the arguments; Slurm's default is yes."""
+    words = [text for text in argv if text in {"--requeue", "--no-requeue"}]
+    return not words or words[-1] == "--requeue"
+
+
 def _comment(argv: Sequence[str]) -> str:
     comment = ""
     for position, text in enumerate(argv):
@@ -309,4 +380,4 @@ def _detail(number: int, body: dict[str, Any], source: str) -> JobDetail:
     )
 
 
-__all__ = ["FIRST_ID", "OVER", "FakeSlurm"]
+__all__ = ["BOOT_TIME", "FIRST_ID", "OVER", "FakeSlurm"]

@@ -6,6 +6,7 @@ import json
 import os
 import socket
 import time
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from slurm_dispatch.controller import owner
@@ -52,14 +53,15 @@ class Rig:
 
     # A job and what the hooks and the helper say of it.
 
-    def spec(self, *rules: str, shared: bool = False, key: str | None = None) -> Spec:
-        """A specification."""
-        return Spec(
+    def spec(self, *rules: str, shared: bool = False, key: str | None = None, **more: Any) -> Spec:
+        """A specification; ``more`` are fields that differ."""
+        spec = Spec(
             job=key or new_key(), generation=0, user="ada", uid=self.uid, gid=os.getgid(), groups=(), cluster="fake",
             name="train", root="/ckpt", shared=shared, argv=("--job-name=train",), script_name="train.sh",
             script_args=(), script_sha256="0" * 64, wrap=False, workdir="/tmp", umask=0o022, comment="mine",
             rules=rules, max_submissions=100, start_from=None, host="login",
         )  # fmt: skip
+        return replace(spec, **more)
 
     def job(self, *rules: str, submitted: bool = True, **about: Any) -> str:
         """A job as the wrapper leaves it: record, intent, object, ``submitted``.

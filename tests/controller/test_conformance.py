@@ -22,7 +22,7 @@ class Hands:
         self._slurm.start(slurm_job_id)
 
     def requeue(self, slurm_job_id: int) -> None:
-        self._slurm.requeue(slurm_job_id)
+        self._slurm.restart(slurm_job_id)
 
 
 def test_the_stand_in_conforms(tmp_path: Path) -> None:
@@ -32,9 +32,13 @@ def test_the_stand_in_conforms(tmp_path: Path) -> None:
 
 def test_what_is_away_is_unknown(tmp_path: Path) -> None:
     slurm = FakeSlurm(str(tmp_path))
-    slurm.knob(queue="away", detail="away", accounting="away", cancel="away", submit="reject")
+    slurm.knob(queue="away", detail="away", accounting="away", cancel="away", submit="reject", nodes="away")
+    slurm.knob(requeue="away", update="away")
     assert isinstance(slurm.queue(), Unknown)
     assert isinstance(slurm.detail([1])[1], Unknown)
     assert isinstance(slurm.accounting([1])[1], Unknown)
     assert not slurm.cancel(1, None).done
+    assert isinstance(slurm.nodes(), Unknown)
+    for answer in (slurm.requeue(1, None), slurm.update(1, None, {"StartTime": "now"})):
+        assert (answer.done, answer.refused) == (False, False)
     assert isinstance(slurm.submit(SbatchCall((), {}, 1.0)), Rejected)

@@ -281,7 +281,7 @@ def test_slurms_own_requeue_is_followed_and_the_rules_wait(rig: Rig) -> None:
     rig.start(key)
     rig.tick()
     number = rig.object(key)
-    rig.slurm.requeue(number, "PREEMPTED")
+    rig.slurm.restart(number, "PREEMPTED")
     rig.end_note(key, number)
     rig.settle()
     assert rig.kinds(key, 4) == ["end"]
@@ -305,7 +305,7 @@ def test_a_users_requeue_and_an_edited_comment_lose_nothing(rig: Rig) -> None:
     rig.slurm.set(number, comment="something else")
     rig.tick()
     assert rig.kinds(key, 4) == []
-    rig.slurm.requeue(number)
+    rig.slurm.restart(number)
     rig.slurm.set(number, submit_time=rig.slurm.job(number)["submit_time"] + 7200)
     rig.settle()
     assert rig.kinds(key, 4) == ["end"]
@@ -389,7 +389,7 @@ def test_a_refused_object_that_waits_again_is_cancelled(rig: Rig) -> None:
     number = rig.object(key)
     rig.start(key)
     rig.tick()
-    rig.slurm.requeue(number, "NODE_FAIL")
+    rig.slurm.restart(number, "NODE_FAIL")
     rig.refused_note(key, number, "shared", 5)
     rig.settle()
     assert "CANCELLED" in rig.slurm.job(number)["states"]

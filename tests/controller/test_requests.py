@@ -94,7 +94,7 @@ def test_a_cancel_right_after_a_requeue_has_no_row_to_wait_for(rig: Rig) -> None
     rig.start(key)
     rig.tick()
     number = rig.object(key)
-    rig.slurm.requeue(number)
+    rig.slurm.restart(number)
     rig.tick()
     rig.slurm.end(number, "CANCELLED")
     rig.slurm.set(number, accounting_live=False)

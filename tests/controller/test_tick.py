@@ -192,7 +192,7 @@ def test_one_owner_neither_floods_the_log_nor_keeps_the_loop_awake(
     site.hand_over()
     reports = [
         {"key": key, "seq": 3, "closed": False, "soon": False, "due": 1.0, "lines": ["x"] * 1000, "trouble": "y",
-         "done_notes": [], "refuse": []} for key in keys
+         "done_notes": [], "refuse": [], "site": {}} for key in keys
     ]  # fmt: skip
     monkeypatch.setattr(owner, "work", lambda *_: json.dumps(reports).encode())
     controller = site.controller()

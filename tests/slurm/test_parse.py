@@ -164,7 +164,7 @@ def test_the_recorded_accounting() -> None:
 
 def test_one_id_with_many_rows() -> None:
     """C035, C064: a requeued job has a row for each run; they come oldest first, whatever sacct's order."""
-    fields = ["101", "1000", "COMPLETED", "0:0", "300", "310", "400", "None", "c1", "2", "x"]
+    fields = ["101", "1000", "COMPLETED", "0:0", "300", "310", "400", "None", "c1", "0:0", "10", "4G", "2", "2", "x"]
     rows = []
     for submit, state in (("300", "COMPLETED"), ("100", "REQUEUED"), ("200", "PREEMPTED")):
         fields[2], fields[4] = state, submit

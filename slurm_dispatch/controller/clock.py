@@ -1,0 +1,78 @@
+"""The site's clock: the seconds in which ticks ran. A hold's length is counted by it, so that none runs out while
+the controller is away.
+
+The law of this module: *a second counts only if ticks came before and after it, no more than* :data:`GAP_S`
+*apart.* A host clock that steps back counts nothing; one that steps forward by more than that counts nothing either.
+The reading never falls under one id. Where the file was lost, a new id begins at 0, and whoever counts from a
+reading sees that by the id.
+"""
+
+from __future__ import annotations
+
+import secrets
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
+
+from slurm_dispatch.controller.tickfile import number, text
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+NAME = "clock"
+GAP_S = 300.0
+"""Ticks further apart than this were not running in between: cron comes each minute."""
+WANTED_S = 20 * 86400.0
+"""The clock is written for so long after a job last needed it: more than the longest hold and a release after it.
+A site without holds writes nothing."""
+_RENEW_S = 86400.0
+
+
+@dataclass(frozen=True, slots=True)
+class Clock:
+    """One reading.
+
+    :param ran_s: seconds in which ticks ran, under this ``id``.
+    :param at: Unix seconds of the reading.
+    :param wanted: Unix seconds until which it is kept going.
+    """
+
+    id: str
+    ran_s: float
+    at: float
+    wanted: float = 0.0
+
+
+def advance(before: Clock | None, now: float) -> Clock:
+    """The reading at ``now``; a fresh clock where there is none, and the same one where nobody wants it."""
+    if before is None:
+        return Clock(secrets.token_hex(8), 0.0, now)
+    passed = now - before.at
+    if now >= before.wanted or passed <= 0.0:
+        return before
+    return replace(before, ran_s=before.ran_s + (passed if passed <= GAP_S else 0.0), at=now)
+
+
+def wanted(clock: Clock, now: float) -> Clock:
+    """The same, kept going: a job counts by it. Renewed once a day, so that not each tick writes for it."""
+    if clock.wanted - now > WANTED_S - _RENEW_S:
+        return clock
+    return replace(clock, wanted=now + WANTED_S)
+
+
+def from_content(content: Mapping[str, Any] | None) -> Clock | None:
+    """What a file says; ``None`` where it says nothing that can be used."""
+    found = content or {}
+    name = text(found.get("id"), 64)
+    if not name:
+        return None
+    ran_s = number(found.get("ran_s"), -1.0)
+    at = number(found.get("at"), -1.0)
+    return Clock(name, ran_s, at, number(found.get("wanted"))) if ran_s >= 0.0 and at >= 0.0 else None
+
+
+def content(clock: Clock) -> dict[str, Any]:
+    """The opposite of :func:`from_content`."""
+    return {"id": clock.id, "ran_s": clock.ran_s, "at": clock.at, "wanted": clock.wanted}
+
+
+__all__ = ["GAP_S", "NAME", "WANTED_S", "Clock", "advance", "content", "from_content", "wanted"]

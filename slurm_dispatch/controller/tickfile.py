@@ -1,0 +1,78 @@
+"""The files that ticks keep for themselves in ``<state>/tick/``: small JSON objects, each written whole and renamed.
+
+The law of this module: *none of these files is needed for correctness.* Each is a hint or a bounded count; one that
+is missing, torn, too large or from another version is taken for missing, and the next tick makes it anew. Two
+ticks may write at once: the last one wins.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import secrets
+from typing import TYPE_CHECKING, Any
+
+from slurm_dispatch.durable import TEMPORARY_PREFIX, read_regular, write_all
+from slurm_dispatch.errors import StoreError
+from slurm_dispatch.state.trouble import state_trouble
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+FORMAT = 1
+SIZE_MAX = 8 << 20
+"""Bytes of one file: the bounds of what is in it keep it well below."""
+
+
+def read_file(folder: str, name: str) -> dict[str, Any] | None:
+    """The object in ``folder/name``, or ``None`` where there is none that can be read."""
+    try:
+        content = json.loads(read_regular(os.path.join(folder, name), SIZE_MAX))
+    except (StoreError, ValueError, RecursionError):
+        return None
+    return content if isinstance(content, dict) and content.get("v") == FORMAT else None
+
+
+def write_file(folder: str, name: str, content: Mapping[str, Any]) -> None:
+    """Put ``content`` in place of what is there, whole. Not synced: what a power loss takes is made anew.
+
+    :raises ServiceAwayError: the folder is full, read-only or away.
+    """
+    data = json.dumps({"v": FORMAT, **content}, sort_keys=True).encode("ascii") + b"\n"
+    temporary = os.path.join(folder, f"{TEMPORARY_PREFIX}{secrets.token_hex(8)}")
+    path = os.path.join(folder, name)
+    with state_trouble("writing", path):
+        descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC | os.O_NOFOLLOW, 0o644)
+        try:
+            try:
+                os.fchmod(descriptor, 0o644)
+                write_all(descriptor, data)
+            finally:
+                os.close(descriptor)
+            os.rename(temporary, path)
+        except OSError:
+            try:
+                os.unlink(temporary)
+            except OSError:
+                pass  # swept by age; the error that counts is the first
+            raise
+
+
+def number(value: object, default: float = 0.0) -> float:
+    """``value`` if it is a finite number, else ``default``."""
+    if isinstance(value, bool) or not isinstance(value, int | float) or not -1e15 < value < 1e15:
+        return default
+    return float(value)
+
+
+def text(value: object, most: int = 256) -> str:
+    """``value`` if it is a text of at most ``most`` characters, else an empty one."""
+    return value if isinstance(value, str) and len(value) <= most else ""
+
+
+def rows(value: object, most: int) -> list[list[Any]]:
+    """``value`` as a list of lists, the newest ``most`` of it; what is none is left out."""
+    return [row for row in value[-most:] if isinstance(row, list)] if isinstance(value, list) else []
+
+
+__all__ = ["FORMAT", "SIZE_MAX", "number", "read_file", "rows", "text", "write_file"]
