@@ -160,7 +160,7 @@ _CESSATION: tuple[Setting, ...] = (
         "cessation",
         "argv",
         (BUILT_IN_CESSATION,),
-        "The command that is asked whether the processes of an execution are gone (docs/controller.md). "
+        "The command that is asked whether the processes of an execution are gone (docs/cessation.md). "
         f'["{BUILT_IN_CESSATION}"] is built in: it answers from what the hooks noted. []: nobody is asked, and a '
         "person decides.",
         choices=(BUILT_IN_CESSATION,),
