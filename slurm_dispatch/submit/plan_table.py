@@ -72,7 +72,7 @@ def budget_text(row: PlanRow, launch_failures: int) -> str:
 
 def change_text(row: PlanRow) -> str:
     """What the next submission has that this one had not, and what a release leads to."""
-    found = ", ".join(changes(row.rule)) if row.action is not Action.STOP else ""
+    found = ", ".join(changes(row.rule, row.outcome)) if row.action is not Action.STOP else ""
     if row.action is Action.HOLD:
         return "then resubmit" + (f", {found}" if found else "")
     return found or ("nothing" if row.action in RECOVERING else "-")
