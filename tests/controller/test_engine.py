@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from slurm_dispatch.config.limits import Limit
-from slurm_dispatch.controller import hearsay, maintenance
+from slurm_dispatch.controller import hearsay, hints, keeper, maintenance
 from slurm_dispatch.controller.breaker import Bounds
 from slurm_dispatch.controller.cessation import Asker
 from slurm_dispatch.controller.hearsay import Hearsay
@@ -382,6 +382,22 @@ def test_a_quiet_tick_asks_for_the_queue_and_at_most_for_the_nodes(tmp_path: Pat
     before = len(rig.slurm.calls())
     rig.keeper.begin({}, time.time(), full=False)
     assert rig.slurm.calls()[before:] == []
+
+
+def test_while_a_node_is_silent_passes_between_full_ones_ask_too_and_not_all_of_them(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    rig = SiteRig(tmp_path, SiteRules(suspicion=True))
+    rig.slurm.node("c1", "ALLOCATED", "NOT_RESPONDING")
+    rig.tick()
+    content = hints.read(rig.tick_folder)
+    before = len(rig.slurm.calls("nodes"))
+    rig.keeper.begin(content, time.time(), full=False)
+    assert len(rig.slurm.calls("nodes")) == before  # the full pass has just asked
+    monkeypatch.setattr(keeper, "SILENT_AGE_S", -1.0)
+    found = rig.keeper.begin(content, time.time(), full=False)
+    assert len(rig.slurm.calls("nodes")) == before + 1
+    assert set(found.suspects.since) == {"c1"}
 
 
 def test_a_site_without_suspicion_or_memory_is_not_asked_for_its_nodes(rig: SiteRig) -> None:
