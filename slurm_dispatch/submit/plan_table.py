@@ -92,7 +92,7 @@ def why_text(plan: Plan, row: PlanRow) -> str:
 
 
 def wrapped(text: str, width: int) -> list[str]:
-    """Lines of at most ``width`` characters; a long rule is broken behind a comma, a long list in it behind a plus."""
+    """Lines of at most ``width`` characters; a long rule is broken behind a comma or, in a list, a plus."""
     lines: list[str] = []
     for line in textwrap.wrap(text, width, break_long_words=False, break_on_hyphens=False) or [""]:
         left = line
