@@ -29,7 +29,7 @@ def report(plan: Plan, more: list[str]) -> list[str]:
     shared = ", shared" if spec.shared else ""
     about = "A budget is how often an outcome may bring the job back since its last new save; then it is held."
     lines = [
-        *wrapped(f"{show(spec.name)}: checkpoint root {root}{shared}", WIDTH),
+        f"{show(spec.name)}: checkpoint root {root}{shared}",  # never broken: people copy the path
         "",
         *table(plan),
         "",
