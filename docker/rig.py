@@ -366,11 +366,12 @@ class Cluster:
         self.service_off()
         self.wait_until(self._cleared, PATIENCE_S, "all jobs to be gone and all nodes to be idle", every_s=0.3)
         # Again where a command that was killed, or one of Slurm's own, has made or removed something meanwhile.
-        empty = ["find", f"{STATE}/jobs", f"{STATE}/notes", "-mindepth", "1", "-delete"]
+        empty = ["find", f"{STATE}/jobs", f"{STATE}/notes", f"{STATE}/tick", "-mindepth", "1", "-delete"]
         what = "the records and notes to be gone"
         self.wait_until(lambda: self.run("ctl", empty, check=False).status == 0, PATIENCE_S, what)
         for node in self.nodes:
-            self.sh(node, "rm -rf /run/slurm-dispatch /var/spool/slurm-dispatch")
+            self.sh(node, "umount -l $(grep -o '/run/slurm-dispatch/[^ ]*' /proc/self/mounts) 2>/dev/null; "
+                          "rm -rf /run/slurm-dispatch /var/spool/slurm-dispatch")
         self.service_on()
 
     def _cleared(self) -> bool:

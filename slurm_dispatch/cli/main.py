@@ -38,6 +38,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "ps": ("ps", "Show what of an execution still runs on this node."),
     "cessation": ("cessation", "Answer whether an execution has ceased, from what its nodes have said."),
     "env": ("env", "Print the variables of this execution."),
+    "again": ("again", "Say inside a job that its work is saved and not finished."),
     "epoch": ("epoch", "Compute an epoch from its parts."),
     "tick": ("tick", "Look at all open jobs once, or in a loop; for cron and the service."),
 }

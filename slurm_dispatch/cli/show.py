@@ -141,7 +141,7 @@ def _text(key: str, state: State, facts: Sequence[Fact], seen: Glance, now: floa
 
 
 def _on_disk(state: State) -> str:
-    """Whether the script's file is another one by now than what will be submitted; nothing where it cannot be read."""
+    """Whether the script's file is another by now than what will be submitted; nothing where it cannot be read."""
     import hashlib
     import os
 

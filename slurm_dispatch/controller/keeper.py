@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
     from typing import Any
 
-    from slurm_dispatch.controller.cessation import Asker
+    from slurm_dispatch.controller.cessation import Asker, Question
     from slurm_dispatch.controller.hearsay import Hearsay, Message
     from slurm_dispatch.controller.siterules import SiteRules
     from slurm_dispatch.records.cessation import AskedExecution
@@ -80,8 +80,8 @@ class Keeper:
         self._said: set[str] = set()
         self._told: dict[tuple[str, int, str], int | None] = {}
         self._under_way: dict[str, tuple[str, int, str]] = {}
-        self._asked: dict[str, tuple[str, float]] = {}  # attempt: whose job, when (monotonic)
-        self._answers: dict[str, CessationAnswer] = {}
+        self._asked: dict[Question, float] = {}  # when (monotonic)
+        self._answers: dict[Question, CessationAnswer] = {}
         self._given: SiteView | None = None
 
     def begin(self, content: Mapping[str, Any], at: float, *, full: bool) -> SiteView:
@@ -140,9 +140,9 @@ class Keeper:
         """Take what the child of ``uid``, called ``user`` here, reported about one of its jobs."""
         self._heard.append(_Heard(key, uid, user, said))
         if self._given is not None:  # what it was given has become facts
-            for attempt in self._given.answers:
-                if self._asked.get(attempt, ("", 0.0))[0] == key:
-                    self._answers.pop(attempt, None)
+            for question in self._given.answers:
+                if question[0] == key:
+                    self._answers.pop(question, None)
             for told in self._given.told:
                 if told[0] == key:
                     self._told.pop(told, None)
@@ -199,7 +199,7 @@ class Keeper:
         """The keys of jobs for which something has come since: they are to be looked at."""
         self._collect()
         keys = {told[0] for told in self._told}
-        return keys | {self._asked[attempt][0] for attempt in self._answers if attempt in self._asked}
+        return keys | {key for key, _ in self._answers}
 
     def busy(self) -> bool:
         """A command still runs, whose answer will be wanted."""
@@ -231,11 +231,11 @@ class Keeper:
         now = time.monotonic()
         fresh: list[AskedExecution] = []
         for execution in said.ask:
-            _, at = self._asked.get(execution.attempt, ("", -self._rules.cessation_interval_s))
+            at = self._asked.get((key, execution.attempt), -self._rules.cessation_interval_s)
             if said.last or now - at >= self._rules.cessation_interval_s:
                 fresh.append(execution)
-                self._asked[execution.attempt] = (key, now)
-        self._asker.start(fresh)
+                self._asked[key, execution.attempt] = now
+        self._asker.start(key, fresh)
 
     def _tell(self, key: str, uid: int, user: str, message: Message) -> None:
         about = (key, message.on, message.what)

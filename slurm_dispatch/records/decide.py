@@ -71,6 +71,8 @@ def _incoming(state: State, observation: Observation) -> list[Action]:
         if kind == "node":
             key = node_key(body)
             new = key not in state.nodes
+        elif kind in {"progress", "ended"}:  # what the helper handed on through its node: checked where it was read
+            key, new = (kind, body["attempt"]), True
         else:
             submission = known.get(body["submission"])
             key = (kind, *(body.get(name) for name in ("slurm_job_id", "restart", "start_time", "attempt", "why")))

@@ -76,6 +76,7 @@ def limit_rows(request: Request, site: Site) -> list[Row]:
         "longest_hold_s": bounded.longest_hold_s,
         "overlap": bounded.overlap,
         "open_jobs": bounded.open_jobs,
+        "resubmissions_per_hour": bounded.resubmissions_per_hour,
     }
     known = {setting.name: setting for setting in LIMIT_SETTINGS}
     return [

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
     from pathlib import Path
 
+    from slurm_dispatch.controller.cessation import Question
     from slurm_dispatch.records.cessation import AskedExecution
     from slurm_dispatch.records.observation import CessationAnswer
 
@@ -41,7 +42,7 @@ def many(count: int) -> list[AskedExecution]:
 
 def test_all_are_asked_and_each_gets_its_own_answer(open_tmp: Path) -> None:
     asker = Asker(command(open_tmp, "grep -q '\"a[02468]\"'"), user=NOBODY)
-    found = asker.ask(many(10), LONG_S)
+    found = asker.ask("job", many(10), LONG_S)
     assert {attempt: answer.answer for attempt, answer in found.items()} == {
         f"a{number}": (RUNNING if number % 2 else CEASED) for number in range(10)
     }
@@ -54,22 +55,22 @@ def test_they_are_asked_side_by_side_and_no_more_than_the_bound(open_tmp: Path) 
     there.chmod(0o777)
     script = f"cd {there}; touch $$; until [ $(ls | wc -l) -ge 3 ]; do sleep 0.01; done; exit 0"
     asker = Asker(command(open_tmp, script), user=NOBODY, at_once=3)
-    found = asker.ask(many(3), LONG_S)
+    found = asker.ask("job", many(3), LONG_S)
     assert [answer.answer for answer in found.values()] == [CEASED] * 3
     for path in there.iterdir():
         path.unlink()
     asker = Asker(command(open_tmp, script), user=NOBODY, at_once=2, timeout_s=1.0)
-    assert {answer.answer for answer in asker.ask(many(2), LONG_S).values()} == {UNKNOWN}
+    assert {answer.answer for answer in asker.ask("job", many(2), LONG_S).values()} == {UNKNOWN}
     asker.stop()
 
 
 def test_it_runs_as_the_configured_user_with_no_more_groups(open_tmp: Path) -> None:
     assert os.geteuid() == 0, "run it as root"
     asker = Asker(command(open_tmp, "id -un; id -G >&2; test $(id -u) != 0"), user=NOBODY)
-    (answer,) = asker.ask(many(1), LONG_S).values()
+    (answer,) = asker.ask("job", many(1), LONG_S).values()
     assert (answer.answer, answer.detail) == (CEASED, NOBODY)
     asker = Asker(command(open_tmp, "id -un"), user=str(pwd.getpwnam(NOBODY).pw_uid))
-    assert asker.ask(many(1), LONG_S)["a0"].detail == NOBODY
+    assert asker.ask("job", many(1), LONG_S)["a0"].detail == NOBODY
 
 
 def test_a_user_who_is_not_there_is_said_at_once(open_tmp: Path) -> None:
@@ -79,27 +80,31 @@ def test_a_user_who_is_not_there_is_said_at_once(open_tmp: Path) -> None:
 
 def test_one_that_hangs_holds_nobody_up(open_tmp: Path) -> None:
     asker = Asker(command(open_tmp, "grep -q '\"a0\"' && sleep 1000; exit 0"), user=NOBODY, timeout_s=LONG_S)
-    asker.start(many(3))
+    asker.start("job", many(3))
     found: dict[str, CessationAnswer] = {}
     deadline = time.monotonic() + LONG_S
     while len(found) < 2:
         assert time.monotonic() < deadline
-        found.update(asker.collect(0.05))
+        found.update(by_attempt(asker.collect(0.05)))
     assert {attempt: answer.answer for attempt, answer in found.items()} == {"a1": CEASED, "a2": CEASED}
     # While it hangs it is not asked again; the others are.
-    asker.start(many(3))
+    asker.start("job", many(3))
     again: dict[str, CessationAnswer] = {}
     while len(again) < 2:
         assert time.monotonic() < deadline
-        again.update(asker.collect(0.05))
+        again.update(by_attempt(asker.collect(0.05)))
     assert sorted(again) == ["a1", "a2"]
     asker.stop()
 
 
 def test_a_command_that_its_deadline_ends_is_unknown(open_tmp: Path) -> None:
     asker = Asker(command(open_tmp, "sleep 1000; exit 0"), user=NOBODY, timeout_s=1.0)
-    found = asker.ask(many(2), LONG_S)
+    found = asker.ask("job", many(2), LONG_S)
     assert {attempt: answer.answer for attempt, answer in found.items()} == {"a0": UNKNOWN, "a1": UNKNOWN}
+
+
+def by_attempt(answers: Mapping[Question, CessationAnswer]) -> dict[str, CessationAnswer]:
+    return {attempt: answer for (_, attempt), answer in answers.items()}
 
 
 class Together:
@@ -111,26 +116,52 @@ class Together:
     def __init__(self, trouble: str = "") -> None:
         self.trouble = trouble
 
-    def ask(self, executions: Sequence[AskedExecution], deadline_s: float) -> Mapping[str, CessationAnswer]:
+    def ask(self, executions: Sequence[AskedExecution], deadline_s: float) -> Sequence[CessationAnswer]:
         if self.trouble == "raises":
             raise ValueError("broken")
         if self.trouble == "dies":
             os._exit(0)
-        names = [it.attempt for it in executions]
-        if self.trouble == "others":
-            names[0] = "x"
-        return {name: answered(CEASED, self.source, f"one of {len(executions)}", 1.0) for name in names}
+        missing = 1 if self.trouble == "misses one" else 0
+        text = f"one of {len(executions)}"
+        return [answered(CEASED, self.source, f"{text}, {it.user}", 1.0) for it in executions[missing:]]
 
 
 def test_a_signal_that_answers_together_is_asked_once() -> None:
-    found = Asker(Together(), user=NOBODY).ask([*many(4), *many(4)], LONG_S)
+    found = Asker(Together(), user=NOBODY).ask("job", [*many(4), *many(4)], LONG_S)
     assert len(found) == 4
-    assert {answer.detail for answer in found.values()} == {"one of 4"}
+    assert {answer.detail for answer in found.values()} == {"one of 4, ada"}
 
 
-@pytest.mark.parametrize("trouble", ["raises", "dies", "others"])
+@pytest.mark.parametrize("together", [True, False])
+def test_two_jobs_that_ask_about_one_attempt_get_an_answer_each(open_tmp: Path, together: bool) -> None:
+    """An owner who names another's attempt, with words that his nodes never said, answers for himself only."""
+    signal = Together() if together else command(open_tmp, "grep -q '\"forged\"'")
+    asker = Asker(signal, user=NOBODY)
+    asker.start("evil", [execution(attempt="a0", user="forged")])
+    asker.start("mine", [execution(attempt="a0")])
+    found = asker.collect(LONG_S)
+    if together:
+        assert {key: answer.detail for (key, _), answer in found.items()} == {
+            "evil": "one of 2, forged",
+            "mine": "one of 2, ada",
+        }
+    else:
+        assert {key: answer.answer for (key, _), answer in found.items()} == {"evil": CEASED, "mine": RUNNING}
+
+
+def test_those_of_many_jobs_wait_for_one_call() -> None:
+    asker = Asker(Together(), user=NOBODY)
+    for number in range(50):
+        asker.start(f"job{number}", many(2))
+        assert asker.busy()
+    found = asker.collect(LONG_S)
+    assert {answer.detail for answer in found.values()} == {"one of 100, ada"}
+    assert not asker.busy()
+
+
+@pytest.mark.parametrize("trouble", ["raises", "dies", "misses one"])
 def test_a_child_that_goes_wrong_is_unknown(trouble: str) -> None:
-    found = Asker(Together(trouble), user=NOBODY).ask(many(2), LONG_S)
+    found = Asker(Together(trouble), user=NOBODY).ask("job", many(2), LONG_S)
     assert {attempt: answer.answer for attempt, answer in found.items()} == {"a0": UNKNOWN, "a1": UNKNOWN}
     assert all(answer.detail for answer in found.values())
 
@@ -138,7 +169,7 @@ def test_a_child_that_goes_wrong_is_unknown(trouble: str) -> None:
 def test_without_a_signal_nobody_answers() -> None:
     asker = Asker(None, user="no-such-user")
     assert not asker.answers
-    assert asker.ask(many(1), LONG_S) == {}
+    assert asker.ask("job", many(1), LONG_S) == {}
     assert Asker(Together(), user=NOBODY).answers
 
 

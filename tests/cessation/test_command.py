@@ -31,7 +31,7 @@ def command(folder: Path, script: str, name: str = "ask") -> str:
 
 def ask(argv: list[str], deadline_s: float = 60.0) -> CessationAnswer:
     before = time.time()
-    (answer,) = SiteCommand(argv, {"PATH": PATH}).ask([execution()], deadline_s).values()
+    (answer,) = SiteCommand(argv, {"PATH": PATH}).ask([execution()], deadline_s)
     assert before <= answer.at <= time.time()
     return answer
 
@@ -112,7 +112,7 @@ def test_a_question_of_many_nodes_fits(tmp_path: Path) -> None:
     nodes = tuple(f"node{number:05d}" for number in range(20_000))
     asked = execution(*(clean(node) for node in nodes), nodes=nodes)
     path = command(tmp_path, "wc -c")
-    (answer,) = SiteCommand([path], {"PATH": PATH}).ask([asked], 60.0).values()
+    (answer,) = SiteCommand([path], {"PATH": PATH}).ask([asked], 60.0)
     assert (answer.answer, int(answer.detail)) == (CEASED, len(question(asked)))
 
 
@@ -135,7 +135,7 @@ def test_slurm_is_asked_once_for_all_and_only_if_something_hangs_on_it(tmp_path:
     assert signal.together
     proved, not_proved = execution(clean("c1"), clean("c2")), execution(attempt="b")
     found = signal.ask([proved, not_proved], 60.0)
-    assert {attempt: answer.answer for attempt, answer in found.items()} == {ATTEMPT: CEASED, "b": UNKNOWN}
+    assert [answer.answer for answer in found] == [CEASED, UNKNOWN]
     signal.ask([not_proved], 60.0)
     assert (tmp_path / "calls").read_text() == "x\n"
 
@@ -149,7 +149,7 @@ def test_a_slurm_that_does_not_answer_proves_nothing(tmp_path: Path, script: str
     assert isinstance(reasons, Unknown) or "c2" not in reasons
     signal = signal_of(("slurm-nodes",), sinfo(tmp_path, script))
     assert signal is not None
-    (answer,) = signal.ask([execution(clean("c1"), clean("c2"))], 2.0).values()
+    (answer,) = signal.ask([execution(clean("c1"), clean("c2"))], 2.0)
     assert answer.answer == UNKNOWN
 
 

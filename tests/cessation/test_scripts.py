@@ -197,11 +197,11 @@ ODD = {
 
 @pytest.mark.parametrize("odd", list(ODD))
 def test_an_odd_answer_of_a_node_is_unknown(bench: Bench, odd: str) -> None:
-    seconds = "2" if odd.startswith("hangs") else "60"
+    seconds = "5" if odd.startswith("hangs") else "60"
     bench.program("ssh", f'case "$*" in *" c1 "*) {said()} ;; esac\n{ODD[odd]}')
     status, text = bench.ask(["ssh-nodes", "-t", seconds], execution())
     assert status not in {0, 1}
-    assert text.startswith("c2 (")
+    assert "c2 (" in text
     assert text.strip("\n").isprintable()
 
 
@@ -264,7 +264,7 @@ ODD_AGENTS = {
 
 @pytest.mark.parametrize("odd", list(ODD_AGENTS))
 def test_an_odd_answer_of_an_agent_is_unknown(bench: Bench, odd: str) -> None:
-    seconds = "2" if odd.startswith("hangs") else "60"
+    seconds = "5" if odd.startswith("hangs") else "60"
     bench.program("fence_lab", f'case "$*" in *c1-bmc*) echo "Status: OFF"; exit 2 ;; esac\n{ODD_AGENTS[odd]}')
     if odd == "not there":
         (bench.bin / "fence_lab").unlink()

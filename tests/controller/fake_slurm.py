@@ -111,8 +111,9 @@ class FakeSlurm:
         self._put(f"jobs/{slurm_job_id}.json", {**self._job(slurm_job_id), **fields})
 
     def end(self, slurm_job_id: int, *states: str, **fields: Any) -> None:
-        """The object ends in these states (``PREEMPTED``, ``COMPLETING``, ...)."""
-        self.set(slurm_job_id, states=list(states), end_time=int(time.time()), **fields)
+        """The object ends in these states (``PREEMPTED``, ``COMPLETING``, ...), and not as soon as it started."""
+        end = max(int(time.time()), (self._job(slurm_job_id)["start_time"] or 0) + 2)
+        self.set(slurm_job_id, states=list(states), **{"end_time": end, **fields})
 
     def restart(self, slurm_job_id: int, state: str = "REQUEUED") -> None:
         """Slurm restarts the object: pending again, the count one higher, a row in accounting."""

@@ -60,7 +60,7 @@ def test_a_requeue_keeps_the_id_and_lifts_the_begin_delay(rig: SiteRig) -> None:
     number = rig.object(key)
     body = rig.slurm.job(number)
     assert (body["states"], body["restart"], body["reason"]) == (["PENDING"], 1, "None")
-    assert body["updated"] == {"StartTime": "now", "ExcNodeList": "c1"}  # the old run may live there
+    assert body["updated"] == {"StartTime": "now+3", "ExcNodeList": "c1"}  # the old run may live there
     assert rig.slurm.ids() == [number]
     assert rig.last(key, "requeued").body == {"submission": 1, "slurm_job_id": number, "restart": 1}
     rig.start(key)
@@ -150,10 +150,37 @@ def test_the_delay_of_an_object_that_slurm_itself_restarted_is_lifted(rig: SiteR
     rig.settle()
     rig.slurm.restart(number, "NODE_FAIL")
     rig.settle()
-    assert rig.slurm.job(number)["updated"] == {"StartTime": "now", "ExcNodeList": "c1"}
+    assert rig.slurm.job(number)["updated"] == {"StartTime": "now+3", "ExcNodeList": "c1"}
     # A begin time that a person gives it afterwards is his.
-    rig.slurm.set(number, reason="BeginTime")
-    rig.later_s = 181.0
+    rig.slurm.set(number, reason="BeginTime", start_time=int(time.time()) + 3600)
+    rig.settle()
+    assert rig.slurm.calls("update") == ["update"]
+
+
+def test_the_delay_that_comes_when_the_old_run_has_completed_is_lifted_too(rig: SiteRig) -> None:
+    """Slurm sets it once COMPLETING is over, whatever the object was told before."""
+    key = rig.job("failed:requeue")
+    number = rig.object(key)
+    rig.start(key)
+    ends(rig, key, "FAILED", exit_status=1)
+    rig.settle()
+    rig.slurm.set(number, reason="BeginTime", start_time=int(time.time()) + 121)
+    rig.settle()
+    assert rig.slurm.job(number)["reason"] == "None"
+    assert rig.slurm.calls("update") == ["update", "update"]
+
+
+def test_a_wait_for_the_end_of_a_maintenance_is_not_lifted(tmp_path: Path) -> None:
+    rig = SiteRig(tmp_path, SiteRules(maintenance_spread_s=0.0))
+    write_file(rig.tick_folder, "maintenance.all", {"begin": time.time() - 5.0, "end": time.time() + 100.0, "by": ""})
+    key = rig.job("failed:requeue")
+    number = rig.object(key)
+    rig.start(key)
+    ends(rig, key, "FAILED", exit_status=1)
+    rig.settle()
+    first, _, count = rig.slurm.job(number)["updated"]["StartTime"].partition("+")
+    assert (first, int(count) > 50) == ("now", True)
+    rig.slurm.set(number, reason="BeginTime", start_time=int(time.time()) + 100)
     rig.settle()
     assert rig.slurm.calls("update") == ["update"]
 
@@ -519,11 +546,11 @@ class Says:
     def say(self, answer: str) -> None:
         (self.folder / "answer").write_text(answer)
 
-    def ask(self, executions: Sequence[AskedExecution], deadline_s: float) -> dict[str, CessationAnswer]:
+    def ask(self, executions: Sequence[AskedExecution], deadline_s: float) -> list[CessationAnswer]:
         with (self.folder / "asked").open("a") as stream:
             stream.writelines(f"{it.attempt} {','.join(it.nodes)} {it.user}\n" for it in executions)
         answer = (self.folder / "answer").read_text()
-        return {it.attempt: answered(answer, self.source, "", time.time()) for it in executions}
+        return [answered(answer, self.source, "", time.time()) for _ in executions]
 
     def asked(self) -> list[str]:
         try:

@@ -170,6 +170,15 @@ def test_statuses_and_signals(code: int | None, signal: int | None, chosen: int)
     assert first_match(rules[:2], Outcome.TIMEOUT, code, signal) in BUILT_IN
 
 
+def test_a_node_that_was_taken_back_while_the_job_ran_is_a_rule_of_its_own() -> None:
+    """C053: a spot instance that ends leaves a plain failure with status 130, which no state of Slurm's tells apart:
+    a rule about that signal brings it back as often as it says, and other failures are not touched."""
+    rules = parse_rules(["failed:resubmit,signals=INT,budget=50,exclude-nodes", "failed:stop"])
+    assert first_match(rules, Outcome.FAILED, 130, None) is rules[0]
+    assert first_match(rules, Outcome.FAILED, None, 2) is rules[0]
+    assert first_match(rules, Outcome.FAILED, 1, None) is rules[1]
+
+
 def test_codes_and_signals_together_are_either() -> None:
     rule = parse_rule("failed:stop,codes=3,signals=TERM")
     ends = [(3, None), (None, 15), (143, None), (4, None), (None, 9), (None, None)]

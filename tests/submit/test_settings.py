@@ -105,7 +105,7 @@ def test_the_command_line_beats_the_script_and_that_the_job_file() -> None:
     assert (spec["root"], spec["stall_s"], spec["max_submissions"]) == (str(scene.root), 10800, 4)
     assert (spec["max_node_hours"], spec["no_progress"]) == (4, 9)
     assert spec["rules"] == ["failed:hold", "lost:stop", "timeout:hold", "failed:stop"]
-    file = f"{scene.home}/run.toml, line"
+    file = "run.toml, line"
     assert {name: spec["origins"][name] for name in ("stall", "max-submissions", "max-node-hours", "until")} == {
         "stall": "the command line", "max-submissions": "line 2 of the script", "max-node-hours": f"{file} 6",
         "until": f"{file} 7",
@@ -142,7 +142,7 @@ def test_everything_that_is_wrong_is_said_at_once_with_its_place(scene: Scene) -
     line = refused(
         scene, "--stall", "3", "--no-progress-limit=0", "--suspect=1h1m", "--on=failed:hold,for=3", script=script
     )
-    file = f"{scene.home}/bad.toml, line"
+    file = "bad.toml, line"
     for part in (
         "the command line: --stall: '3' is not a duration",
         "the command line: --no-progress-limit: 0 is out of bounds, it is 1 to 1000",
@@ -178,6 +178,13 @@ def test_everything_that_is_wrong_is_said_at_once_with_its_place(scene: Scene) -
 def test_what_is_refused(scene: Scene, argv: Sequence[str], says: str) -> None:
     scene.write("broken.toml", "stall = ")
     assert says in refused(scene, *argv)
+
+
+def test_more_than_a_record_holds_is_refused_in_time(scene: Scene) -> None:
+    every = "+".join(str(number) for number in range(1, 255, 2))
+    rule = f"failed,timeout,lost,stalled,preempted:hold,codes={every},signals={'+'.join(every.split('+')[:32])}"
+    line = refused(scene, *(["--on", rule] * 100))
+    assert "the job's settings do not fit into its record: fact 1 has" in line
 
 
 LIMITS = """
@@ -285,7 +292,7 @@ def test_config_show_of_a_job() -> None:
         found = table(lines, "JOB'S SETTING")
         assert set(found) - {"on (1)"} == {setting.name for setting in JOB_SETTINGS} - {"on"}
         assert found["checkpoint"] == (f'"{scene.home}/job.sh"', "the command line")
-        assert found["stall"] == ('"1h"', f"{scene.home}/run.toml, line 1")
+        assert found["stall"] == ('"1h"', "run.toml, line 1")
         assert found["on (1)"] == ("lost:stop", "line 2 of the script")
         assert found["max-submissions"] == ("100", "built in")
         limits = table(lines, "LIMIT OF THE SITE")
@@ -294,7 +301,7 @@ def test_config_show_of_a_job() -> None:
         }  # fmt: skip
         content = json.loads(scene.run("config", "show", "--json", "-J", "a", "--until", "9d", name).stdout)
         assert content.keys() == {"file", "site", "job", "rules", "limits"}
-        assert content["job"]["stall"] == {"value": 3600, "from": f"{scene.home}/run.toml, line 1"}
+        assert content["job"]["stall"] == {"value": 3600, "from": "run.toml, line 1"}
         assert content["job"]["checkpoint"] == {"value": None, "from": "built in"}
         assert content["rules"] == [{"rule": "lost:stop", "from": "line 2 of the script"}]
         assert content["site"]["limit"]["value"][1]["account"] == ["phys"]
