@@ -424,6 +424,13 @@ def test_an_old_object_that_somebody_requeues_is_a_stray_also_of_a_closed_job() 
     assert any(isinstance(action, Cancel) for action in ask(life, see(1, 101), later=LISTING_LAG_S))
 
 
+def test_an_object_that_somebody_requeues_while_its_job_is_held_is_a_stray() -> None:
+    """Otherwise it would run beside the hold, and beside the next submission."""
+    life = Life().run(1).end(1, "failed").holds(2, "failed")
+    assert any(isinstance(action, Cancel) for action in ask(life, see(1, 101), later=LISTING_LAG_S))
+    assert not any(isinstance(action, Cancel) for action in ask(life, see(1, 101)))
+
+
 def test_a_listing_that_is_older_than_the_end_makes_no_stray() -> None:
     life = Life().round(1).run(2)
     nothing(ask(life, see(1, 101)))
