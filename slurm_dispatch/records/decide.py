@@ -120,8 +120,6 @@ def _submitting(state: State, observation: Observation, policy: Policy, now: flo
         body = {"submission": intent.number, "cluster": found.cluster, "slurm_job_id": found.slurm_job_id}
         return [AppendFact("submitted", {**body, "how": found.how})]
     if state.spec.shared and state.phase is not Phase.CLOSED:
-        if state.request is not None:
-            return [Nothing(f"submission {intent.number} is nowhere, and a person asked for the end")]
         return [AppendFact("decision", left_to_a_person(state, policy, now).body())]
     return [AppendFact("burnt", {"submission": intent.number, "evidence": found.evidence})]
 
