@@ -45,7 +45,7 @@ def test_status_names_it(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(("drained", "outcome"), [(True, "launch_failed"), (False, "failed")])
 def test_a_job_that_ends_as_it_begins_on_a_node_that_is_drained(tmp_path: Path, drained: bool, outcome: str) -> None:
-    """C042: Slurm says FAILED 1:0 both of a failing script and of a node whose Prolog failed, which it then drains."""
+    """C042: Slurm says FAILED 1:0 of a failing script, and of a node whose Prolog failed, which it then drains."""
     rig = Rig(tmp_path)
     key = rig.job("failed,launch_failed:stop")
     start = rig.start(key)
