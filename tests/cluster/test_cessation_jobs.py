@@ -121,6 +121,21 @@ def test_a_node_that_lost_its_power_and_booted_lets_it_go_on(jobs: Jobs) -> None
     assert (last["how"], last["node"]) == ("boot", node)
 
 
+def test_a_node_that_is_cut_off_keeps_it_held_until_it_is_back_and_clean(jobs: Jobs) -> None:
+    """C172: the processes live on behind the cut; Slurm ends them once the node is back, and its Epilog says so."""
+    key = jobs.submit(UNTIL_TOLD, *SHARED, rules=("node_fail:resubmit",))
+    jobs.running(key)
+    node = node_of(jobs, key)
+    jobs.cluster.fault("cut", node)
+    jobs.cluster.wait_until(lambda: jobs.last(key, "decision"), NODE_FAIL_S, "Slurm to give up the node")
+    stays_held(jobs, key, "unknown")
+    jobs.cluster.fault("heal", node)
+    goes_on(jobs, key)
+    last = jobs.last(key, "node")
+    assert last is not None
+    assert (last["how"], last["clean"], last["verified"], last["node"]) == ("scan", True, True, node)
+
+
 def test_a_power_controller_that_says_off_lets_it_go_on(jobs: Jobs) -> None:
     power = Power(jobs.cluster)
     try:
