@@ -101,7 +101,7 @@ def test_an_object_that_slurm_forgot_is_resubmitted(rig: SiteRig) -> None:
 
 
 def test_an_id_that_is_anothers_by_now_is_not_requeued(rig: SiteRig) -> None:
-    """C035: slurmctld came back without the job and gave its id away."""
+    """C061: slurmctld came back without the job and gave its id away."""
     key = rig.job("failed:requeue")
     number = rig.object(key)
     rig.start(key)
@@ -117,7 +117,7 @@ def test_an_id_that_is_anothers_by_now_is_not_requeued(rig: SiteRig) -> None:
 
 
 def test_a_lost_answer_to_a_requeue_requeues_nothing_twice(rig: SiteRig) -> None:
-    """C062: the reply is lost after the act."""
+    """The reply is lost after the act."""
     key = rig.job("failed:requeue")
     number = rig.object(key)
     rig.start(key)
