@@ -57,7 +57,7 @@ def command(*, job: str, reason: str, wait_s: float, as_json: bool) -> int:
     environment = commands_environment(site.slurm_bin or "")
     means = Means(
         port=SlurmCommands(environment, timeout_s=site.query_timeout_s),
-        policy=Policy(site.rules, site.max_submissions, site.launch_failures),
+        policy=Policy(site.rules, site.most_submissions, site.launch_failures),
         by=f"user:{pwd.getpwuid(os.geteuid()).pw_name}@{host}",
         submit_timeout_s=site.submit_timeout_s,
         message_timeout_s=site.message_timeout_s,

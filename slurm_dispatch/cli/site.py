@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import os
 import pwd
-import re
 import socket
 import time
 from typing import TYPE_CHECKING, Any
@@ -16,8 +15,6 @@ if TYPE_CHECKING:
     from slurm_dispatch.config.site import Site
     from slurm_dispatch.controller.maintenance import Window
 
-_FOR = re.compile(r"([0-9]{1,6})([smhd])\Z")
-_UNITS = {"s": 1, "m": 60, "h": 3600, "d": 86400}
 FOR_MAX_S = 90 * 86400.0
 """A maintenance that is announced for longer is a typing error."""
 
@@ -105,12 +102,15 @@ def parse_length(value: str) -> float:
 
     :raises UsageError: it is no such length, or longer than 90 days.
     """
-    from slurm_dispatch.errors import UsageError, show
+    from slurm_dispatch.errors import BadDataError, UsageError, show
+    from slurm_dispatch.model.quantity import parse_duration
 
-    match = _FOR.match(value)
-    seconds = float(int(match[1]) * _UNITS[match[2]]) if match else 0.0
+    try:
+        seconds = parse_duration(value)
+    except BadDataError as error:
+        raise UsageError(str(error), hint=error.hint) from error
     if not 0.0 < seconds <= FOR_MAX_S:
-        raise UsageError(f"{show(value)} is not a length of up to 90 days", hint="write it as 90m, 4h or 2d")
+        raise UsageError(f"{show(value)} is not a length of up to 90 days")
     return seconds
 
 

@@ -21,6 +21,8 @@ if TYPE_CHECKING:
 
 SETTLE_S = 5.0
 """How long a tick of cron goes on asking about jobs that are just ending, before it leaves them to the next."""
+COMMANDS_S = 90.0
+"""How long it waits for the site's commands (notify, cessation): ended half-way, they would begin anew each time."""
 
 
 @click.command("tick")
@@ -143,9 +145,13 @@ def make_asker(site: Site, environment: Mapping[str, str]) -> Asker | None:
 def run_once(controller: Controller) -> None:
     """One pass, and a few short ones for jobs that are just ending."""
     until = time.monotonic() + SETTLE_S
+    last = time.monotonic() + COMMANDS_S
     try:
         again = controller.tick(full=True)
-        while again is not None and (time.monotonic() + again < until or controller.busy()):
+        while again is not None:
+            then = time.monotonic() + again
+            if then >= until and not (controller.busy() and then < last):
+                break
             time.sleep(again)
             again = controller.tick(full=False)
     finally:

@@ -35,20 +35,22 @@ class Said:
     typed: bool = True
 
 
-def read_job_file(path: str) -> tuple[list[Said], list[UsageError]]:
+def read_job_file(path: str, shown: str) -> tuple[list[Said], list[UsageError]]:
     """What a job file says, rules one by one, and what is wrong with its names.
 
     :param path: absolute; through a link too, since it is read with the user's own rights.
+    :param shown: its name in messages and origins, as it was typed.
+    :raises UsageError: it cannot be read, or is not TOML.
     """
     try:
         content, text = parse_toml(path, read_regular(os.path.realpath(path), SIZE_MAX))
     except DispatchError as error:
-        return [], [UsageError(f"job file: {error}", hint=error.hint)]
+        raise UsageError(f"job file: {error}", hint=error.hint) from error
     lines = line_numbers(text)
     said: list[Said] = []
     wrong: list[UsageError] = []
     for name, value in content.items():
-        place = f"{show(path)}, line {lines[name]}" if name in lines else show(path)
+        place = f"{show(shown)}, line {lines[name]}" if name in lines else show(shown)
         setting = JOB_BY_NAME.get(name)
         if setting is None or setting.typed_only:
             known = ", ".join(it.name for it in JOB_BY_NAME.values() if not it.typed_only)

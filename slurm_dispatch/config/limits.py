@@ -11,6 +11,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
 HOUR_S = 3600.0
+_WHOLE = ("overlap", "open_jobs", "resubmissions_per_hour")
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,6 +70,7 @@ class Bounds:
     overlap: int | None
     open_jobs: int | None
     places: tuple[tuple[str, str], ...] = ()
+    resubmissions_per_hour: int | None = None
 
     def place(self, field: str) -> str:
         """Which limit bounds ``field``."""
@@ -88,18 +90,19 @@ def bounds(limits: Iterable[Limit], user: str, account: str, partition: str) -> 
             if actions is None or not actions <= these:
                 places["actions"] = str(limit)
             actions = these if actions is None else actions & these
-        for field in ("longest_hold_s", "overlap", "open_jobs"):
+        for field in ("longest_hold_s", *_WHOLE):
             value = getattr(limit, field)
             if value is not None and (field not in least or value < least[field]):
                 least[field] = value
                 places[field] = str(limit)
-    whole = {name: int(least[name]) if name in least else None for name in ("overlap", "open_jobs")}
+    whole = {name: int(least[name]) if name in least else None for name in _WHOLE}
     return Bounds(
         actions,
         least.get("longest_hold_s"),
         whole["overlap"],
         whole["open_jobs"],
         tuple(sorted(places.items())),
+        whole["resubmissions_per_hour"],
     )
 
 

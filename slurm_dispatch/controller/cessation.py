@@ -17,7 +17,7 @@ from slurm_dispatch.records.cessation import UNKNOWN, AskedExecution, answered
 from slurm_dispatch.state.as_user import groups_of, in_child
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping, Sequence
+    from collections.abc import Callable, Iterable, Sequence
 
     from slurm_dispatch.records.observation import CessationAnswer
     from slurm_dispatch.slurm.cessation import CessationSignal
@@ -31,9 +31,15 @@ RESERVE_S = 5.0
 ANSWER_MAX = 16 << 20
 _TOGETHER = "together"
 
+Question = tuple[str, str]
+"""(the key of the job that asks, the attempt that it asks about)."""
+
 
 class Asker:
     """Asks a :class:`~slurm_dispatch.slurm.cessation.CessationSignal`, in children of the tick.
+
+    A question is of one job: its owner's record is what says that the execution is the job's, so an answer is for
+    that job alone, and two jobs that ask about one attempt are two questions.
 
     :param signal: ``None``: nobody answers, and :meth:`start` does nothing.
     :param user: as whom the site's command runs (a name or a number); where the caller is not root: himself.
@@ -48,7 +54,8 @@ class Asker:
         self._timeout_s = timeout_s
         self._identity = _identity(user) if signal is not None else (0, 0, ())
         self._children = Children(at_once, ANSWER_MAX)
-        self._asked: dict[str, tuple[AskedExecution, ...]] = {}
+        self._asked: dict[str, dict[Question, AskedExecution]] = {}
+        self._waiting: dict[Question, AskedExecution] = {}
 
     @property
     def answers(self) -> bool:
@@ -56,27 +63,37 @@ class Asker:
         return self._signal is not None
 
     def busy(self) -> bool:
-        """Somebody is being asked."""
-        return not self._children.idle()
+        """Somebody is being asked, or is about to be."""
+        return bool(self._waiting) or not self._children.idle()
 
-    def start(self, executions: Sequence[AskedExecution]) -> None:
-        """Begin to ask about those that are not being asked about already. Returns at once."""
-        signal = self._signal
-        under_way = {it.attempt for asked in self._asked.values() for it in asked}
-        fresh = tuple(it for it in _once(executions) if it.attempt not in under_way)
-        if signal is None or not fresh:
-            return
+    def start(self, key: str, executions: Sequence[AskedExecution]) -> None:
+        """Ask for job ``key`` about those that are not being asked about for it already. Returns at once.
+
+        What one call of the signal answers together is collected until the next :meth:`collect`.
+        """
+        under_way = {question for asked in self._asked.values() for question in asked}
+        for it in executions:
+            if self._signal is not None and (key, it.attempt) not in under_way:
+                self._waiting[key, it.attempt] = it
+        if self._signal is not None and not self._signal.together:
+            self._next(self._signal)
+
+    def _next(self, signal: CessationSignal) -> None:
+        waiting, self._waiting = self._waiting, {}
         if not signal.together:
-            for it in fresh:
-                self._begin(signal, it.attempt, (it,))
-        elif _TOGETHER not in self._asked:  # those of the next call wait for this one
-            self._begin(signal, _TOGETHER, fresh)
+            for question, it in waiting.items():
+                self._begin(signal, ".".join(question), {question: it})
+        elif self._children.busy(_TOGETHER):
+            self._waiting = waiting
+        elif waiting:
+            self._begin(signal, _TOGETHER, waiting)
 
-    def _begin(self, signal: CessationSignal, name: str, executions: tuple[AskedExecution, ...]) -> None:
+    def _begin(self, signal: CessationSignal, name: str, asked: dict[Question, AskedExecution]) -> None:
         if self._children.busy(name):
             return  # one that was killed and is stuck in the kernel
-        self._asked[name] = executions
-        self._children.start(name, self._work(signal, executions), self._timeout_s + 2 * RESERVE_S)
+        self._asked[name] = asked
+        work = self._work(signal, tuple(asked.values()))
+        self._children.start(name, work, self._timeout_s + 2 * RESERVE_S)
 
     def _work(self, signal: CessationSignal, executions: tuple[AskedExecution, ...]) -> Callable[[], bytes]:
         uid, gid, groups = self._identity
@@ -87,44 +104,45 @@ class Asker:
 
         return lambda: in_child(uid, gid, groups, ask, timeout_s + RESERVE_S, site_files=True)
 
-    def collect(self, patience_s: float) -> dict[str, CessationAnswer]:
-        """The answers that have come since, by attempt, after at most ``patience_s``; sooner once all have come.
+    def collect(self, patience_s: float) -> dict[Question, CessationAnswer]:
+        """The answers that have come since, after at most ``patience_s``; sooner once all have come.
 
         A child that hung or answered nonsense is the answer ``unknown`` about what it was asked.
         """
         until = time.monotonic() + patience_s
-        found: dict[str, CessationAnswer] = {}
-        while not self._children.idle():
+        found: dict[Question, CessationAnswer] = {}
+        while self.busy():
+            if self._signal is not None:
+                self._next(self._signal)
+            if self._children.idle():
+                break  # the child of before is stuck in the kernel
             for ended in self._children.wait(max(0.0, until - time.monotonic())):
                 found.update(self._answer(ended))
             if time.monotonic() >= until:
                 break
         return found
 
-    def _answer(self, ended: Ended) -> dict[str, CessationAnswer]:
+    def _answer(self, ended: Ended) -> dict[Question, CessationAnswer]:
         asked = self._asked.pop(ended.name)
         why = ended.why
         if ended.answer is not None:
             try:
-                return _unpack(ended.answer, [it.attempt for it in asked])
+                return dict(zip(asked, _unpack(ended.answer, len(asked)), strict=True))
             except BadDataError as error:
                 why = str(error)
         source = "" if self._signal is None else self._signal.source
-        return {it.attempt: answered(UNKNOWN, source, why, time.time()) for it in asked}
+        return {question: answered(UNKNOWN, source, why, time.time()) for question in asked}
 
-    def ask(self, executions: Sequence[AskedExecution], deadline_s: float) -> Mapping[str, CessationAnswer]:
-        """Start, and collect until the deadline. One that did not come by then is missing: ask again."""
-        self.start(executions)
-        return self.collect(deadline_s)
+    def ask(self, key: str, executions: Sequence[AskedExecution], deadline_s: float) -> dict[str, CessationAnswer]:
+        """Start, and collect until the deadline, for one job: by attempt. What did not come by then is missing."""
+        self.start(key, executions)
+        return {attempt: answer for (_, attempt), answer in self.collect(deadline_s).items()}
 
     def stop(self) -> None:
         """End what still runs: at the end of the program only."""
         self._children.stop()
         self._asked.clear()
-
-
-def _once(executions: Iterable[AskedExecution]) -> list[AskedExecution]:
-    return list({it.attempt: it for it in executions}.values())
+        self._waiting.clear()
 
 
 def _identity(user: str) -> tuple[int, int, Sequence[int]]:
@@ -139,21 +157,19 @@ def _identity(user: str) -> tuple[int, int, Sequence[int]]:
     return found.pw_uid, found.pw_gid, groups_of(found.pw_name, found.pw_gid)
 
 
-def _pack(answers: Mapping[str, CessationAnswer]) -> bytes:
-    return json.dumps([[key, it.answer, it.source, it.detail, it.at] for key, it in answers.items()]).encode("ascii")
+def _pack(answers: Iterable[CessationAnswer]) -> bytes:
+    return json.dumps([[it.answer, it.source, it.detail, it.at] for it in answers]).encode("ascii")
 
 
-def _unpack(data: bytes, attempts: Sequence[str]) -> dict[str, CessationAnswer]:
+def _unpack(data: bytes, count: int) -> list[CessationAnswer]:
     try:
-        found = {
-            str(key): answered(str(answer), str(source), str(detail), float(at))
-            for key, answer, source, detail, at in json.loads(data)
-        }
+        rows = json.loads(data)
+        found = [answered(str(word), str(source), str(detail), float(at)) for word, source, detail, at in rows]
     except (ValueError, TypeError, RecursionError) as error:
         raise BadDataError(f"the child that asked about cessation answered nonsense: {error}") from error
-    if set(found) != set(attempts):
-        raise BadDataError("the child that asked about cessation answered about others")
+    if len(found) != count:
+        raise BadDataError(f"the child that asked about cessation answered {len(found)} of {count} questions")
     return found
 
 
-__all__ = ["AT_ONCE", "TIMEOUT_S", "Asker"]
+__all__ = ["AT_ONCE", "TIMEOUT_S", "Asker", "Question"]

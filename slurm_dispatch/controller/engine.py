@@ -27,10 +27,11 @@ from slurm_dispatch.records import cessation
 from slurm_dispatch.records.actions import UpdateObject
 from slurm_dispatch.records.changes import held_nodes
 from slurm_dispatch.records.elders import not_ceased
-from slurm_dispatch.records.observation import CessationAnswer, Unknown
+from slurm_dispatch.records.observation import CessationAnswer, ObjectAlive, ObjectEnded, Unknown
 from slurm_dispatch.records.state import Phase
 from slurm_dispatch.records.verdict import rule_of
 from slurm_dispatch.slurm import port
+from slurm_dispatch.slurm.asked import changed_limits
 from slurm_dispatch.slurm.directives import sbatch_options
 from slurm_dispatch.slurm.options import parse
 from slurm_dispatch.state.asked import read_asked, write_asked
@@ -47,8 +48,11 @@ if TYPE_CHECKING:
     from slurm_dispatch.records.state import SlurmObject, State
     from slurm_dispatch.state.jobs import Record
 
-BEGIN_DELAY_S = 180.0
-"""Slurm lets a restarted object wait for two minutes; a begin time that is found later is a person's."""
+BEGIN_DELAY_S = 150.0
+"""Slurm lets an object that starts again wait for two minutes; a begin time farther away is a person's."""
+REVOKED_S = 3
+"""A node refuses what was allowed to start in the second in which the old run ended ("Job credential revoked"), and
+Slurm then takes the job for failed. So "now" is this much later."""
 _BRINGS_BACK = frozenset({Action.RESUBMIT.value, Action.REQUEUE.value})
 
 
@@ -71,6 +75,7 @@ class Engine:
         self._counts: Mapping[str, cessation.Counted] = read_asked(record.folder) if view.site.answers else {}
         self._kept: dict[str, tuple[CessationAnswer, cessation.Counted | None]] = {}
         self._state: State | None = None
+        self._script: bytes | None = None
         self.said = Hearsay()
 
     # What it sees.
@@ -95,6 +100,7 @@ class Engine:
                 answers = site.respond(state.elder.suspected.nodes)
         return replace(
             observation,
+            object=self._with_changed(state, observation.object),
             clock_ran=site.clock(),
             cessation=self._answers(state),
             silent=silent,
@@ -103,12 +109,24 @@ class Engine:
             elder_closed=elders.closed(self._record, state) if state.phase is Phase.NEW else Unknown(),
         )
 
+    def _with_changed(
+        self, state: State, seen: ObjectAlive | ObjectEnded | Unknown
+    ) -> ObjectAlive | ObjectEnded | Unknown:
+        """An end with the limits that somebody has changed on the object, as options of the next submission."""
+        current = state.current
+        if not isinstance(seen, ObjectEnded) or current is None or not seen.evidence.get("limits"):
+            return seen
+        if self._script is None:
+            self._script = self._record.script(state.script_sha256)
+        options = changed_limits(state.spec.argv, self._script, current.changes, seen.evidence["limits"])
+        return replace(seen, evidence={**seen.evidence, "changed": list(options)}) if options else seen
+
     def _answers(self, state: State) -> dict[str, CessationAnswer]:
         """What has just been answered about this job's executions, with how often it was before."""
         found: dict[str, CessationAnswer] = {}
         attempts = {it.attempt for it in not_ceased(state)}
-        for attempt, answer in self._view.site.answers.items():
-            if attempt in attempts:
+        for (key, attempt), answer in self._view.site.answers.items():
+            if key == state.spec.job and attempt in attempts:
                 if attempt not in self._kept:  # once a pass: an answer counts once
                     told, kept = state.cessation.get(attempt), self._counts.get(attempt)
                     self._kept[attempt] = cessation.tally(told, kept, answer)
@@ -173,6 +191,8 @@ class Engine:
 
     def _with_own(self, state: State, fields: Mapping[str, str]) -> Mapping[str, str]:
         """The nodes that the user excluded himself stay excluded: Slurm's field is one list."""
+        if fields.get("StartTime") == "now":
+            fields = {**fields, "StartTime": f"now+{REVOKED_S}"}
         if "ExcNodeList" not in fields:
             return fields
         given, _, _ = sbatch_options(self._record.script(state.script_sha256))
@@ -183,21 +203,27 @@ class Engine:
         return {**fields, "ExcNodeList": f"{mine},{fields['ExcNodeList']}"}
 
     def lift(self, state: State, policy: Policy) -> UpdateObject | None:
-        """Slurm itself has just restarted the object of a job that is to keep its id: what lifts the begin delay.
+        """What lifts Slurm's begin delay of an object that is to keep its id, once nothing of it completes any more.
 
-        ``None`` where nothing is to be lifted; a begin time that a person set later is his.
+        ``None`` where there is nothing to lift. A begin time that the rule gave it stays, and one that a person set
+        farther away than Slurm's own delay.
         """
         current, it = state.current, state.object
         if current is None or it is None or not current.ends or state.phase not in {Phase.QUEUED, Phase.RUNNING}:
             return None
         end, queued = current.ends[-1], self._view.of_id(it.slurm_job_id)
-        if queued is None or queued.state != "PENDING" or queued.reason != "BeginTime" or end.final:
+        if queued is None or queued.state != "PENDING" or queued.reason != "BeginTime":
             return None
+        begin_s = (queued.start_time or 0) - self._view.at
+        if not REVOKED_S + 1 < begin_s <= BEGIN_DELAY_S:
+            return None  # a person's, or what was lifted already
         if state.request is not None or state.hold is not None or state.spec.shared:
             return None
-        if not 0.0 <= self._view.at - end.at < BEGIN_DELAY_S:
+        decision = state.decision
+        ours = state.requeued and decision is not None and decision.action is Action.REQUEUE
+        if ours and decision is not None and any(word.startswith("--begin=") for word in decision.changes):
             return None
-        if rule_of(state, policy, end.outcome).action is not Action.REQUEUE:
+        if not ours and (end.final or rule_of(state, policy, end.outcome).action is not Action.REQUEUE):
             return None
         nodes = held_nodes(state)
         fields = {"StartTime": "now", **({"ExcNodeList": ",".join(nodes)} if nodes else {})}

@@ -6,7 +6,7 @@ The record says what was found out; where it waits, only Slurm tells for what. S
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from slurm_dispatch.records.state import Phase, Settled, State
@@ -28,11 +28,13 @@ class Glance:
         own words, or what is not listed means.
     :param missing: keys of jobs whose object Slurm does not list.
     :param trouble: why nothing was told, one line, or empty.
+    :param reasons: by key, why Slurm lets the object wait, in its own word.
     """
 
     words: Mapping[str, str]
     missing: frozenset[str] = frozenset()
     trouble: str = ""
+    reasons: Mapping[str, str] = field(default_factory=dict)
 
 
 def glance(states: Mapping[str, State], port: SlurmPort) -> Glance:
@@ -45,7 +47,14 @@ def glance(states: Mapping[str, State], port: SlurmPort) -> Glance:
         return Glance({}, trouble=queue.why)
     words = {key: _words(state, queue) for key, state in current.items()}
     missing = frozenset(key for key, text in words.items() if text is None)
-    return Glance({key: text or f"not listed; {_missing(key)}" for key, text in words.items()}, missing)
+    reasons = {
+        key: queued.reason
+        for key, state in current.items()
+        if words[key] is not None and state.object is not None
+        if (queued := queue.of_id(state.object.slurm_job_id)) is not None and queued.state == "PENDING"
+    }
+    told = {key: text or f"not listed; {_missing(key)}" for key, text in words.items()}
+    return Glance(told, missing, reasons=reasons)
 
 
 def waits_for(state: State) -> str:

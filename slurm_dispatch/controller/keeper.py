@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
     from typing import Any
 
-    from slurm_dispatch.controller.cessation import Asker
+    from slurm_dispatch.controller.cessation import Asker, Question
     from slurm_dispatch.controller.hearsay import Hearsay, Message
     from slurm_dispatch.controller.siterules import SiteRules
     from slurm_dispatch.records.cessation import AskedExecution
@@ -36,6 +36,8 @@ if TYPE_CHECKING:
 
 NODES_AGE_S = 60.0
 """A pass between full ones takes the nodes of the last full one, if they are no older than this."""
+SILENT_AGE_S = 2.0
+"""While one is silent, passes between full ones ask too, no more often than this."""
 ENDS_MATTER_S = 3600.0
 """The nodes are asked for as long as an execution has failed within this time: one may be drained because of it."""
 TELL_AT_ONCE = 4
@@ -80,8 +82,8 @@ class Keeper:
         self._said: set[str] = set()
         self._told: dict[tuple[str, int, str], int | None] = {}
         self._under_way: dict[str, tuple[str, int, str]] = {}
-        self._asked: dict[str, tuple[str, float]] = {}  # attempt: whose job, when (monotonic)
-        self._answers: dict[str, CessationAnswer] = {}
+        self._asked: dict[Question, float] = {}  # when (monotonic)
+        self._answers: dict[Question, CessationAnswer] = {}
         self._given: SiteView | None = None
 
     def begin(self, content: Mapping[str, Any], at: float, *, full: bool) -> SiteView:
@@ -89,14 +91,14 @@ class Keeper:
 
         :param content: what :func:`~slurm_dispatch.controller.hints.read` read.
         :param at: Unix seconds, before anything was asked.
-        :param full: Slurm is asked for its nodes, if anything depends on them.
+        :param full: Slurm is asked for its nodes, if anything depends on them; otherwise only while one is silent.
         """
         self._collect()
         self._before = before = hints.unpack(content)
         reading = clock.advance(before.clock, at)
         suspects = Suspects(why="not asked")
         seen = before.silence
-        if full and self._nodes_matter(before, at):
+        if (full and self._nodes_matter(before, at)) or self._is_waited_for(before):
             self._nodes, self._nodes_at = self._port.nodes(), time.monotonic()
             seen = silence.look(before.silence, self._nodes, at)
             if self._rules.suspicion:
@@ -126,6 +128,11 @@ class Keeper:
         )
         return self._given
 
+    def _is_waited_for(self, before: Hints) -> bool:
+        """A node is silent, and a job may be waiting for the moment from which that counts."""
+        late = time.monotonic() - self._nodes_at > SILENT_AGE_S
+        return self._rules.suspicion and bool(before.silence.silent) and late
+
     def _nodes_matter(self, before: Hints, at: float) -> bool:
         ends = before.recent.ends
         return bool(
@@ -140,9 +147,9 @@ class Keeper:
         """Take what the child of ``uid``, called ``user`` here, reported about one of its jobs."""
         self._heard.append(_Heard(key, uid, user, said))
         if self._given is not None:  # what it was given has become facts
-            for attempt in self._given.answers:
-                if self._asked.get(attempt, ("", 0.0))[0] == key:
-                    self._answers.pop(attempt, None)
+            for question in self._given.answers:
+                if question[0] == key:
+                    self._answers.pop(question, None)
             for told in self._given.told:
                 if told[0] == key:
                     self._told.pop(told, None)
@@ -199,7 +206,7 @@ class Keeper:
         """The keys of jobs for which something has come since: they are to be looked at."""
         self._collect()
         keys = {told[0] for told in self._told}
-        return keys | {self._asked[attempt][0] for attempt in self._answers if attempt in self._asked}
+        return keys | {key for key, _ in self._answers}
 
     def busy(self) -> bool:
         """A command still runs, whose answer will be wanted."""
@@ -231,11 +238,11 @@ class Keeper:
         now = time.monotonic()
         fresh: list[AskedExecution] = []
         for execution in said.ask:
-            _, at = self._asked.get(execution.attempt, ("", -self._rules.cessation_interval_s))
+            at = self._asked.get((key, execution.attempt), -self._rules.cessation_interval_s)
             if said.last or now - at >= self._rules.cessation_interval_s:
                 fresh.append(execution)
-                self._asked[execution.attempt] = (key, now)
-        self._asker.start(fresh)
+                self._asked[key, execution.attempt] = now
+        self._asker.start(key, fresh)
 
     def _tell(self, key: str, uid: int, user: str, message: Message) -> None:
         about = (key, message.on, message.what)

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
     from slurm_dispatch.controller.view import Details, View
     from slurm_dispatch.records.facts import Fact
-    from slurm_dispatch.records.state import State, Submission
+    from slurm_dispatch.records.state import Execution, State, Submission
     from slurm_dispatch.state.notes import Note
 
 KEEP_START_S = 7 * 86400.0
@@ -41,6 +41,9 @@ def incoming(
     """
     found: list[tuple[str, Mapping[str, Any]]] = []
     found += [_body(note) for note in notes if note.kind in {"start", "refused", "node"} and _counts(state, note)]
+    for note in notes:
+        if note.kind == "handed" and _counts(state, note):
+            found += handed(state, note)
     submission, current = state.current, state.object
     if look.running is not None and submission is not None and current is not None:
         restart, start_time, nodes = look.running
@@ -68,6 +71,43 @@ def incoming(
                 )
             )
     return tuple(found)
+
+
+def handed(state: State, note: Note) -> list[tuple[str, Mapping[str, Any]]]:
+    """The facts ``progress`` and ``ended`` that a helper handed on through its node, where the record has neither.
+
+    Only for an execution that the record knows by this attempt and epoch; the helper's own facts come first.
+    """
+    execution = _execution_of(state, note)
+    if execution is None or state.closed is not None:
+        return []
+    found: list[tuple[str, Mapping[str, Any]]] = []
+    common = {"attempt": note.body["attempt"], "epoch": note.body["epoch"]}
+    if _is_ahead(execution, note):
+        more = {"step": note.body["progress"], "resumed_from": note.body["resumed_from"]}
+        found.append(("progress", {**common, **more}))
+    if note.body["ended"] and execution.ended is None:
+        more = {name: note.body[name] for name in ("status", "signal", "outcome")}
+        found.append(("ended", {**common, **more, "step": note.body["last"]}))
+    return found
+
+
+def _execution_of(state: State, note: Note) -> Execution | None:
+    return next(
+        (
+            execution
+            for submission in state.submissions
+            for execution in submission.executions
+            if execution.started
+            and (execution.attempt, str(execution.epoch)) == (note.body["attempt"], note.body["epoch"])
+        ),
+        None,
+    )
+
+
+def _is_ahead(execution: Execution, note: Note) -> bool:
+    step = note.body["progress"]
+    return step is not None and (execution.step is None or step > execution.step)
 
 
 def seen(state: State, view: View) -> tuple[Seen, ...] | Unknown:
@@ -152,6 +192,9 @@ def done_with(state: State, facts: Iterable[Fact], notes: Sequence[Note], now: f
             done = old
         elif submission is None or note.word != state.spec.word(submission.number):
             done = closed is not None
+        elif note.kind == "handed":
+            execution = _execution_of(state, note)
+            done = closed is not None or (execution is not None and not handed(state, note))
         elif note.kind == "node":
             done = node_key(note.body) in nodes
         elif note.kind == "refused":
@@ -200,4 +243,4 @@ def _body(note: Note) -> tuple[str, Mapping[str, Any]]:
     return kind, body
 
 
-__all__ = ["KEEP_START_S", "done_with", "incoming", "lookups", "seen"]
+__all__ = ["KEEP_START_S", "done_with", "handed", "incoming", "lookups", "seen"]

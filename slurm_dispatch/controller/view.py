@@ -1,6 +1,6 @@
 """What one pass knows: the site's folder as SlurmUser read it, and Slurm's queue, at one moment.
 
-The law: *the notes are read before the queue is asked, and nothing counts as later than* :attr:`View.at`, which
+The law: *the notes are listed before the queue is asked, and nothing counts as later than* :attr:`View.at`, which
 is taken before both. So a wait that is over at that time was over when every source was asked.
 """
 
@@ -28,6 +28,9 @@ class Folder:
 
     :param unread: keys of jobs that have more notes than were read, so that their silence says nothing.
     :param site: the tick's own files, as :func:`slurm_dispatch.controller.hints.read` read them.
+    :param names: of all notes, where only names were read.
+    :param indexes: by uid, what the owner's file of the index holds.
+    :param last: Unix seconds when the last tick ended.
     """
 
     jobs: tuple[JobFolder, ...]
@@ -35,13 +38,19 @@ class Folder:
     bad: tuple[tuple[str, str], ...]
     unread: frozenset[str] = frozenset()
     site: Mapping[str, Any] = field(default_factory=dict)
+    names: tuple[str, ...] = ()
+    indexes: Mapping[int, str] = field(default_factory=dict)
+    last: float | None = None
 
 
 def pack_folder(folder: Folder) -> bytes:
     """``folder`` as a child hands it to its parent."""
+    owned: dict[int, list[str]] = {}
+    for job in folder.jobs:
+        owned.setdefault(job.uid, []).append(job.key)
     return json.dumps(
         {
-            "jobs": [[job.key, job.uid] for job in folder.jobs],
+            "jobs": owned,
             "notes": [
                 [note.name, note.kind, str(note.word), note.cluster, note.slurm_job_id, note.at, dict(note.body)]
                 for note in folder.notes
@@ -49,6 +58,9 @@ def pack_folder(folder: Folder) -> bytes:
             "bad": folder.bad,
             "unread": sorted(folder.unread),
             "site": dict(folder.site),
+            "names": folder.names,
+            "indexes": dict(folder.indexes),
+            "last": folder.last,
         }
     ).encode("ascii")
 
@@ -61,13 +73,16 @@ def unpack_folder(data: bytes) -> Folder:
     try:
         content = json.loads(data)
         return Folder(
-            tuple(JobFolder(str(key), int(uid)) for key, uid in content["jobs"]),
+            tuple(JobFolder(key, int(uid)) for uid, keys in content["jobs"].items() for key in keys),
             tuple(_note(parts) for parts in content["notes"]),
             tuple((str(name), str(why)) for name, why in content["bad"]),
             frozenset(str(key) for key in content["unread"]),
             dict(content["site"]),
+            tuple(content["names"]),
+            {int(uid): str(text) for uid, text in content["indexes"].items()},
+            None if content["last"] is None else float(content["last"]),
         )
-    except (ValueError, KeyError, TypeError, RecursionError) as error:
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
         raise BadDataError(f"the child that read the state folder answered nonsense: {error}") from error
 
 
@@ -112,6 +127,11 @@ class View:
                 self._by_id[job.slurm_job_id] = job
                 if job.word is not None:
                     self._by_key.setdefault(job.word.job, []).append(job)
+
+    @property
+    def told(self) -> bool:
+        """Slurm told its queue."""
+        return isinstance(self.queue, Queue)
 
     def of_key(self, key: str) -> list[QueueJob]:
         """The objects of the queue that carry a word of this job, whoever owns them."""

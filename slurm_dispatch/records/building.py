@@ -245,6 +245,7 @@ class Building:
             cessation=dict(self.cessation),
             elder=None if self.elder is None else frozen[self.elder.number],
             elders=self.elders,
+            elders_wait=self.elders_wait,
             took_over=self.took_over,
             request=self.request,
             closed=self.closed,

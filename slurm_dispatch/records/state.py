@@ -329,7 +329,7 @@ class State:
     :param cessation: attempt: the latest answer.
     :param elder: the submission whose object is followed although it is not current: a suspected one, or that
         of a job which was superseded; until its end is known.
-    :param elders: executions of the superseded job.
+    :param elders: executions of the superseded job; ``elders_wait``: it was held for them, and not released since.
     :param used: resubmissions and requeues decided for each cause since the last durable progress.
     :param launch_failures: submissions in a row that never started their script.
     :param no_progress: executions in a row that ended without durable progress.
@@ -358,6 +358,7 @@ class State:
     cessation: Mapping[str, Cessation]
     elder: Submission | None
     elders: tuple[ElderExecution, ...]
+    elders_wait: bool
     took_over: TookOver | None
     request: Request | None
     closed: Closed | None

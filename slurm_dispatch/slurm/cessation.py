@@ -47,8 +47,8 @@ class CessationSignal(Protocol):
     together: bool
     """One call answers about many executions at the cost of one; otherwise each is asked alone, side by side."""
 
-    def ask(self, executions: Sequence[AskedExecution], deadline_s: float) -> Mapping[str, CessationAnswer]:
-        """An answer for each execution, by attempt. Never raises for what goes wrong: that is ``unknown``."""
+    def ask(self, executions: Sequence[AskedExecution], deadline_s: float) -> Sequence[CessationAnswer]:
+        """An answer for each execution, in their order. Never raises for what goes wrong: that is ``unknown``."""
         ...
 
 
@@ -67,10 +67,10 @@ class SiteCommand:
         self._setting = Setting(environment, workdir="/", umask=0o077)
         self.source = os.path.basename(self._argv[0])
 
-    def ask(self, executions: Sequence[AskedExecution], deadline_s: float) -> dict[str, CessationAnswer]:
+    def ask(self, executions: Sequence[AskedExecution], deadline_s: float) -> list[CessationAnswer]:
         """Run the command once for each execution, one after the other, all within the deadline."""
         until = time.monotonic() + deadline_s
-        return {it.attempt: self._ask(it, max(0.0, until - time.monotonic())) for it in executions}
+        return [self._ask(it, max(0.0, until - time.monotonic())) for it in executions]
 
     def _ask(self, execution: AskedExecution, deadline_s: float) -> CessationAnswer:
         setting = Setting(
@@ -106,12 +106,24 @@ class SlurmNodes:
     def __init__(self, reasons: Callable[[float], Mapping[str, str] | Unknown]) -> None:
         self._reasons = reasons
 
-    def ask(self, executions: Sequence[AskedExecution], deadline_s: float) -> dict[str, CessationAnswer]:
+    def ask(self, executions: Sequence[AskedExecution], deadline_s: float) -> list[CessationAnswer]:
         """One call of Slurm for all of them, and none where no node has said anything yet."""
         told = any(word.clean for it in executions for word in it.words)
         reasons = self._reasons(deadline_s) if told else Unknown("not asked")
         at = time.time()
-        return {it.attempt: judge(it, reasons, at) for it in executions}
+        return [judge(it, reasons, at) for it in executions]
+
+
+def signal_of(argv: Sequence[str], environment: Mapping[str, str]) -> CessationSignal | None:
+    """The signal that the site's setting ``cessation`` names: nobody, the built-in answer, or a command.
+
+    :param environment: what Slurm's commands, and the site's, run with.
+    """
+    if not argv:
+        return None
+    if tuple(argv) == (SLURM_NODES,):
+        return SlurmNodes(lambda deadline_s: drain_reasons(environment, deadline_s))
+    return SiteCommand(argv, environment)
 
 
 def judge(execution: AskedExecution, reasons: Mapping[str, str] | Unknown, at: float) -> CessationAnswer:

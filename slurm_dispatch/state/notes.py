@@ -40,6 +40,9 @@ _NAMES = {
     "node": re.compile(
         rf"node\.{_HEAD}\.(?P<slurm_job_id>{_NUMBER})\.(?P<attempt>[a-z0-9]{{1,40}})\.(?P<node>.+)\.{_NUMBER}\Z"
     ),
+    "handed": re.compile(
+        rf"handed\.{_HEAD}\.(?P<slurm_job_id>{_NUMBER})\.(?P<attempt>[a-z0-9]{{1,40}})\.(?P<node>.+)\.{_NUMBER}\Z"
+    ),
     "refuse": re.compile(rf"refuse\.{_HEAD}\Z"),
 }
 _COMMON: dict[str, f.Form] = {
@@ -79,6 +82,21 @@ FIELDS: dict[str, dict[str, f.Form]] = {
         "uid": f.unsigned,
     },
     "node": NODE,
+    "handed": {
+        "attempt": f.attempt,
+        "epoch": f.epoch,
+        "node": f.text,
+        "uid": f.unsigned,
+        "start_time": f.null_or(f.moment),
+        "verified": f.flag,
+        "progress": f.null_or(f.step),
+        "resumed_from": f.null_or(f.step),
+        "ended": f.flag,
+        "status": f.null_or(f.integer(0, 255)),
+        "signal": f.null_or(f.integer(1, 255)),
+        "outcome": f.null_or(f.outcome),
+        "last": f.null_or(f.step),
+    },
 }
 """The further fields of each kind of note that is read."""
 
@@ -88,7 +106,7 @@ class Note:
     """One note of a hook.
 
     :param name: the file's name in ``notes/``.
-    :param kind: ``start``, ``refused``, ``end``, ``node`` or ``refuse``.
+    :param kind: ``start``, ``refused``, ``end``, ``node``, ``handed`` or ``refuse``.
     :param at: Unix seconds by the hook's host; 0 for ``refuse``.
     :param slurm_job_id: 0 for ``refuse``, whose name is all there is.
     :param body: the further fields of its kind, read only, as ``ARCHITECTURE.md`` lists them.
@@ -247,6 +265,17 @@ def key_in(name: str) -> str:
     """The key in the name of a note, also of one that does not parse; empty if there is none."""
     parts = name.split(".")
     return parts[1] if len(parts) > 1 else ""
+
+
+def first_names(names: Collection[str], first: Collection[str], most: int) -> tuple[list[str], frozenset[str]]:
+    """At most ``most`` of these names of notes, each job in its turn, and the keys of jobs that have more.
+
+    :param first: keys of jobs whose notes come before all others.
+    """
+    if len(names) <= most:
+        return list(names), frozenset()
+    ordered = _in_turn(names, first)
+    return ordered[:most], frozenset(key_in(name) for name in ordered[most:] if not name.startswith(_REFUSE))
 
 
 def _in_turn(names: Iterable[str], first: Collection[str]) -> list[str]:

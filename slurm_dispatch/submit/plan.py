@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from slurm_dispatch.model.outcome import Outcome
+from slurm_dispatch.model.outcome import Action, Outcome
+from slurm_dispatch.rules.applied import Applied
 from slurm_dispatch.rules.plan import plan
 from slurm_dispatch.rules.rule import parse_rules
 from slurm_dispatch.submit.limits import bounds_of, longest_hold_s
@@ -68,9 +69,22 @@ def make_plan(request: Request, site: Site, config: Mapping[str, str] | None = N
     rows = plan(
         rules,
         site.rules,
-        shared=spec.shared or spec.elders_shared,
+        shared=spec.shared,
         shared_hold_for_s=spec.shared_hold_for_s,
         allowed=bounded.actions,
         longest_hold_s=longest_hold_s(bounded, site),
     )
+    if not _told(site, config or {}):
+        rows = tuple(_untold(row) if row.outcome is Outcome.CANCELLED else row for row in rows)
     return Plan(request, site, bounded, rows, rules, config or {})
+
+
+def _told(site: Site, config: Mapping[str, str]) -> bool:
+    """Whether accounting says who cancelled a job; scontrol does not."""
+    storage = config.get("AccountingStorageType", "")
+    return site.accounting if site.accounting is not None else not storage.endswith("/none")
+
+
+def _untold(row: PlanRow) -> PlanRow:
+    why = "final: without accounting nothing tells who cancelled"
+    return replace(row, applied=Applied(Action.STOP, None, None, "rule"), budget=None, why=why)

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from slurm_dispatch.errors import DispatchError, show
 from slurm_dispatch.model.outcome import Action, Outcome
 from slurm_dispatch.model.quantity import duration, moment
+from slurm_dispatch.records.people import RELEASE_EXPIRED_S
 from slurm_dispatch.state.folder import StateFolder
 from slurm_dispatch.store.thin import bound
 
@@ -27,8 +28,6 @@ CONFIG_OF_HOOK = {
     "epilog": "Epilog",
 }
 """The line of slurm.conf that has each hook."""
-RELEASE_S = 14 * 86400.0
-"""How long a hold that ran out can still be released."""
 
 
 def caps(plan: Plan) -> str:
@@ -80,8 +79,14 @@ def warnings(plan: Plan) -> list[str]:
         found.append("the rule for cancelled is about another's scancel only: your own is final")
     if "--no-requeue" not in plan.spec.argv:
         found.append("Slurm itself requeues it (--requeue); the rules apply once the object has ended for good")
+    elif any(word.split("=")[0] == "--requeue" for word in plan.spec.argv):
+        found.append("--requeue does not count: Slurm must not start a job with a shared checkpoint by itself")
     found += _shared(plan)
     found += _suspicion(plan)
+    hourly = plan.bounded.resubmissions_per_hour
+    if hourly is not None:
+        place = plan.bounded.place("resubmissions_per_hour")
+        found.append(f"{place} lets {hourly} resubmissions an hour through; a job that comes next is held")
     found += _hooks(plan)
     return found
 
@@ -100,7 +105,7 @@ def _helper_notes(script: bytes) -> list[str]:
 
 def _shared(plan: Plan) -> list[str]:
     """What a hold for a shared checkpoint waits for, and what then."""
-    if not (plan.spec.shared or plan.spec.elders_shared):
+    if not plan.spec.shared:
         return []
     site, length = plan.site, duration(plan.spec.shared_hold_for_s)
     if site.cessation:
@@ -111,7 +116,7 @@ def _shared(plan: Plan) -> list[str]:
     else:
         who = "nothing here tells whether their processes are gone, so only dispatch release brings the job back"
     first = "shared checkpoint: nothing runs beside an older execution, and the job is held first"
-    after = f"After {length} it is closed, and dispatch release still works for {duration(RELEASE_S)}"
+    after = f"After {length} it is closed, and dispatch release still works for {duration(RELEASE_EXPIRED_S)}"
     return [f"{first}. While it is, {who}. {after}"]
 
 
@@ -150,10 +155,12 @@ def seconds_of(config: Mapping[str, str], name: str) -> float | None:
 def missing_hooks(plan: Plan) -> list[str]:
     """The hooks that the site does not have: by its own settings, or because slurm.conf has no such line."""
     found = []
+    whole = "PrologFlags" in plan.config  # every version lists it, right among the hooks
     for hook, line in CONFIG_OF_HOOK.items():
         # 24.05 and later write Prolog[0].
         said = [value for name, value in plan.config.items() if name == line or name.startswith(f"{line}[")]
-        if hook not in plan.site.hooks or (said and all(value in {"(null)", ""} for value in said)):
+        unset = all(value in {"(null)", ""} for value in said) if said else whole
+        if hook not in plan.site.hooks or unset:
             found.append(hook)
     return found
 
@@ -173,7 +180,7 @@ def _hooks(plan: Plan) -> list[str]:
         text = "nothing is known of what an execution leaves on its nodes"
         if plan.spec.shared and plan.site.cessation[:1] == ("slurm-nodes",):
             text += ": the answer slurm-nodes stays unknown, and the job waits for you"
-        found.append(text)
+        found.append(f"{text}, and progress counts only where nodes reach the state folder")
     if "epilog-slurmctld" in missing:
         every = duration(plan.site.tick_interval_s)
         found.append(f"the end of an execution is seen by the next tick ({every} or cron's minute), not at once")

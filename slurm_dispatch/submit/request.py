@@ -14,8 +14,10 @@ import time
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from slurm_dispatch.errors import NotAllowedError, UsageError, show
+from slurm_dispatch.errors import BadDataError, NotAllowedError, UsageError, show
 from slurm_dispatch.model.identity import new_key, strip_words
+from slurm_dispatch.model.outcome import Action
+from slurm_dispatch.records.facts import Fact, render
 from slurm_dispatch.records.spec import Spec
 from slurm_dispatch.slurm.directives import foreign_options, sbatch_options
 from slurm_dispatch.slurm.options import as_argument, from_variables, without_options
@@ -34,9 +36,10 @@ from slurm_dispatch.submit.script import Script, read_script
 from slurm_dispatch.submit.settings import Settings, gather
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Callable, Iterable, Mapping, Sequence
 
     from slurm_dispatch.config.site import Site
+    from slurm_dispatch.rules.rule import Rule
     from slurm_dispatch.slurm.options import Option, Parsed
 
 COMMENT_MAX = 1024
@@ -103,8 +106,8 @@ class Options:
             return written.value or ""
         return self.foreign.get(name)
 
-    def requeue(self) -> bool:
-        """Whether the user wants Slurm's own requeue: the last word of the strongest place."""
+    def requeue(self) -> bool | None:
+        """Whether the user wants Slurm's own requeue: the last word of the strongest place, or ``None``."""
         places = (
             [word.name for word in self.line.options],
             [name for name, value in self.variables if as_argument(name, value) is not None],
@@ -114,7 +117,7 @@ class Options:
             said = [name for name in names if name in {"requeue", "no-requeue"}]
             if said:
                 return said[-1] == "requeue"
-        return False
+        return None
 
 
 def prepare(
@@ -164,12 +167,13 @@ def prepare(
     bounded = bounds_of(spec, site)
     check_limits(settings, site, bounded)
     spec = replace(spec, shared_hold_for_s=min(spec.shared_hold_for_s, longest_hold_s(bounded, site)))
+    _fits(spec)
     return Request(
         spec=spec,
         settings=settings,
         script=script,
         line=line,
-        added=_added(options, script),
+        added=_added(options, script, shared=spec.shared, keeps_id=_keeps_id((*settings.rules, *site.rules))),
         quiet=options.value("quiet") is not None,
         parsable=options.value("parsable") is not None,
         waits=options.value("wait") is not None,
@@ -191,14 +195,33 @@ def _refuse(options: Options, *, hetjob: bool) -> None:
         )
 
 
-def _added(options: Options, script: Script) -> tuple[str, ...]:
-    """What we add to sbatch's options, never against what the user set."""
+def _fits(spec: Spec) -> None:
+    """Refuse in time what the job's record could not hold."""
+    try:
+        render(Fact(1, time.time(), "spec", f"user:{spec.user}@{spec.host}", spec.body()))
+    except BadDataError as error:
+        raise UsageError(
+            f"the job's settings do not fit into its record: {error}", hint="give fewer rules or options"
+        ) from error
+
+
+def _keeps_id(rules: Iterable[Rule]) -> bool:
+    """A rule asks Slurm to start the object again."""
+    return any(rule.action is Action.REQUEUE for rule in rules)
+
+
+def _added(options: Options, script: Script, *, shared: bool, keeps_id: bool) -> tuple[str, ...]:
+    """What we add to sbatch's options, never against what the user set; but Slurm must never start a job with a
+    shared checkpoint again by itself, and starts one again for a rule only if it is told at the submission."""
     added = []
-    if not options.requeue():
+    wanted = options.requeue()
+    if keeps_id and wanted is None and not shared:
+        added.append("--requeue")
+    elif shared or not wanted:
         added.append("--no-requeue")
     outputs = [options.value("output"), options.value("error")]
-    shared = [name for name in outputs if name and name != os.devnull and not _HAS_ID.search(name)]
-    if shared and options.value("open-mode") is None:
+    fixed = [name for name in outputs if name and name != os.devnull and not _HAS_ID.search(name)]
+    if fixed and options.value("open-mode") is None:
         added.append("--open-mode=append")
     if script.path is None and not script.wrap and script.name != "sbatch" and options.value("job-name") is None:
         added.append(f"--job-name={script.name}")
@@ -269,7 +292,13 @@ def _spec(
         name=paths.name,
         root=root,
         shared=settings.flag("shared-checkpoint"),
-        argv=_repeated(line, options, script),
+        argv=_repeated(
+            line,
+            options,
+            script,
+            shared=settings.flag("shared-checkpoint"),
+            keeps_id=_keeps_id((*settings.rules, *site.rules)),
+        ),
         script_name=line.script,
         script_args=line.arguments,
         script_sha256=hashlib.sha256(script.content).hexdigest(),
@@ -294,13 +323,15 @@ def _spec(
     )
 
 
-def _repeated(line: CommandLine, options: Options, script: Script) -> tuple[str, ...]:
+def _repeated(
+    line: CommandLine, options: Options, script: Script, *, shared: bool, keeps_id: bool
+) -> tuple[str, ...]:
     """The options that a later submission repeats, each in one word, so that they can be read without asking
     which of them take a value. Variables become options and come first: the command line is stronger."""
     words = [argument for name, value in options.variables if (argument := as_argument(name, value)) is not None]
     typed = line.parsed.options
     words += [f"--{word.name}" if word.value is None else f"--{word.name}={word.value}" for word in typed]
-    words += _added(options, script)
+    words += _added(options, script, shared=shared, keeps_id=keeps_id)
     # The copy in the record has another name than the script.
     if options.value("job-name") is None and not script.wrap and not any(w.startswith("--job-name=") for w in words):
         words.append(f"--job-name={script.name}")

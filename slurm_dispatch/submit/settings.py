@@ -73,7 +73,7 @@ def gather(
     file: list[Said] = []
     for said in [it for it in (*line, *script) if it.name == "job-file"][:1]:
         try:
-            file, more = read_job_file(path_of("--job-file", said.value))
+            file, more = read_job_file(path_of("--job-file", said.value), said.value)
             errors += more
         except DispatchError as error:
             errors.append(UsageError(f"{said.place}: {error}", hint=error.hint))

@@ -8,14 +8,14 @@ import signal
 import time
 from typing import TYPE_CHECKING
 
-from slurm_dispatch.errors import NothingThereError, NotResumedError, ServiceAwayError, StoreError
+from slurm_dispatch.errors import NothingThereError, NotResumedError, ServiceAwayError, StalledError, StoreError
 from slurm_dispatch.model.outcome import Outcome
 from slurm_dispatch.store.root import open_root
 from slurm_dispatch.watch import slurmconf
 from slurm_dispatch.watch.apart import apart
 from slurm_dispatch.watch.hearing import STOP, Hearing
 from slurm_dispatch.watch.say import say
-from slurm_dispatch.watch.session import Session
+from slurm_dispatch.watch.session import Session, silent
 from slurm_dispatch.watch.turn import ask_finish, last_run, read_end
 
 if TYPE_CHECKING:
@@ -100,6 +100,7 @@ class Beside:
             # Slurm is ending the job: the training may be writing its last save at this moment.
             say(f"{name}: the job ends; scanning until it has")
             self._session.tell("hurry")
+            self._session.no_stall()
             self._linger_until = time.monotonic() + self._options.grace_s
             return
         self._last(f"{name}: the last scan", assume=False, wait_s=self._options.timeout_s)
@@ -110,6 +111,8 @@ class Beside:
             self._last(None, assume=session.finish == 0, wait_s=self._options.timeout_s + self._options.settle_s)
         elif session.not_resumed is not None:
             self._not_resumed()
+        elif session.stalls():
+            self._end_steps(silent(self._place, self._options))
         elif session.error is not None:
             say("ending because of the store error")
             session.give_up(session.error)
@@ -141,17 +144,23 @@ class Beside:
     def _last(self, message: str | None, *, assume: bool, wait_s: float) -> None:
         if message is not None:
             say(message)
+        self._session.no_stall()
         self._session.tell("assume" if assume else "prove")
         self._session.tell("last")
         self._give_up_at = time.monotonic() + wait_s
 
     def _not_resumed(self) -> None:
-        session, place = self._session, self._place
-        say(
+        session = self._session
+        self._end_steps(
             f"did not resume: the training was given step {session.prepared.step} and its first save is of step "
             f"{session.not_resumed}; that is not published, and the job's steps are ended (--allow-step-back "
             "lifts this)"
         )
+
+    def _end_steps(self, message: str) -> None:
+        """End the training, which is not ours to signal, by the job's steps."""
+        say(message)
+        place = self._place
         if place.slurm_job is not None:
             for name, pause_s in (("TERM", self._options.grace_s), ("KILL", 0.0)):
                 left = slurmconf.steps(place.slurm_job, place.slurm_step) or []
@@ -167,11 +176,15 @@ class Beside:
         outcome: Outcome | None = None
         if session.not_resumed is not None:
             outcome, status = Outcome.NOT_RESUMED, NotResumedError.exit_code
+        elif session.stalled:
+            outcome, status = Outcome.STALLED, StalledError.exit_code
         elif session.error is not None:
             outcome, status = Outcome.STORE_ERROR, StoreError.exit_code
         else:
             status = 0
         session.end(status)
+        if session.again and outcome is None:
+            outcome = Outcome.UNFINISHED
         said = session.finish if session.finish is not None and session.finish >= 0 else None
         session.handing.ended(
             status=said, signal=None, outcome=None if outcome is None else outcome.value, step=session.step

@@ -8,7 +8,7 @@ import sys
 from typing import TYPE_CHECKING
 
 from slurm_dispatch.durable import fill_streams
-from slurm_dispatch.errors import DispatchError
+from slurm_dispatch.errors import ConfigurationError, DispatchError, UsageError
 from slurm_dispatch.watch import options as command_line
 from slurm_dispatch.watch import words
 from slurm_dispatch.watch.place import INHERITED, Place, find_place, variables
@@ -17,7 +17,11 @@ from slurm_dispatch.watch.say import say
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+    from slurm_dispatch.watch.prepare import Prepared
+
 START_FROM = "SLURM_DISPATCH_START_FROM"
+STALL = "SLURM_DISPATCH_STALL"
+"""The job's own setting, from the wrapper; ``--stall`` goes before it."""
 
 
 def main(arguments: list[str], environment: Mapping[str, str] | None = None) -> int:
@@ -53,6 +57,8 @@ def _main(arguments: list[str], environment: dict[str, str]) -> int:
     if options.command:
         words.check(options.command)
     place = find_place(environment, root=options.root, require_managed=options.require_managed)
+    if options.stall_s is None and environment.get(STALL):
+        options.stall_s = _stall(environment[STALL])
     if options.finish:
         from slurm_dispatch.watch.beside import finish
 
@@ -60,9 +66,18 @@ def _main(arguments: list[str], environment: dict[str, str]) -> int:
     return _work(place, options, environment)
 
 
+def _stall(text: str) -> float:
+    try:
+        return command_line.seconds(STALL, text)
+    except UsageError as error:
+        hint = "dispatch sbatch sets it from the job's stall; do not set it yourself"
+        raise ConfigurationError(str(error), hint=hint) from error
+
+
 def _work(place: Place, options: command_line.Options, environment: dict[str, str]) -> int:
     from slurm_dispatch.watch.apart import apart
     from slurm_dispatch.watch.prepare import Prepared, follow, prepare
+    from slurm_dispatch.watch.shared import follow_shared, prepare_shared
     from slurm_dispatch.watch.turn import this_process
 
     if place.job is None and place.first:
@@ -71,6 +86,10 @@ def _work(place: Place, options: command_line.Options, environment: dict[str, st
     start_from = options.start_from or environment.get(START_FROM)
 
     def work() -> bytes:
+        if place.shared:
+            if not place.first:
+                return follow_shared(place, timeout_s=options.timeout_s).encode()
+            return prepare_shared(place, runner=runner, pattern=options.pattern).encode()
         if not place.first:
             return follow(place, timeout_s=options.timeout_s).encode()
         return prepare(
@@ -79,17 +98,7 @@ def _work(place: Place, options: command_line.Options, environment: dict[str, st
 
     # A little longer than what waits inside, so that the better message comes first.
     prepared = Prepared.decode(apart(work, options.timeout_s + 5, f"the checkpoint root {place.root}"))
-    if prepared.other is not None and place.first:
-        say(prepared.other)
-    if prepared.outranked:
-        say("a newer execution of this job has published already: nothing of this one will be latest")
-    if prepared.space is not None:
-        say(prepared.space)
-    if prepared.run is not None and not prepared.links:
-        say("no hard links here: saves cannot be kept, so the saver's own rotation can remove a published one")
-    if prepared.run is not None:
-        begins = "a first start" if prepared.resume is None else f"resumes from {prepared.resume}"
-        say(f"epoch {place.epoch}, attempt {place.attempt}: {begins}")
+    _say_prepared(place, prepared)
     environment = {name: value for name, value in environment.items() if name not in INHERITED}
     environment.update(variables(place, prepared.directory, prepared.resume, prepared.step))
     if options.beside:
@@ -104,6 +113,23 @@ def _work(place: Place, options: command_line.Options, environment: dict[str, st
         say(str(error))
         return error.status
     return supervision.run()
+
+
+def _say_prepared(place: Place, prepared: Prepared) -> None:
+    if prepared.other is not None and place.first:
+        say(prepared.other)
+    if prepared.outranked:
+        say("a newer execution of this job has published already: nothing of this one will be latest")
+    if prepared.space is not None:
+        say(prepared.space)
+    if prepared.run is None:
+        return
+    if not prepared.links:
+        say("no hard links here: saves cannot be kept, so the saver's own rotation can remove a published one")
+    begins = "a first start" if prepared.resume is None else f"resumes from {prepared.resume}"
+    if place.shared:
+        begins = "a shared checkpoint: the command works in the root itself and nothing is published"
+    say(f"epoch {place.epoch}, attempt {place.attempt}: {begins}")
 
 
 def _beside(place: Place, options: command_line.Options, prepared: object, environment: dict[str, str]) -> int:

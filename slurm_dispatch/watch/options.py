@@ -46,6 +46,8 @@ class Options:
     keep_own: int = 2
     keep_root: int = 3
     thin: bool = True
+    stall_s: float | None = None
+    """``None``: the command line does not say; 0: never."""
     before_end: tuple[float, int] | None = None
     """How long before the time limit, and the number of the signal."""
     allow_step_back: bool = False
@@ -180,6 +182,12 @@ OPTIONS: tuple[Row, ...] = (
         "ask for a save so long before the time limit, with SIG (default TERM)",
         _put_before_end,
     ),
+    Row(
+        "--stall",
+        "TIME",
+        "end the command after so long without a publication; 0 for never (default SLURM_DISPATCH_STALL, or never)",
+        _put_seconds("stall", 0.0),
+    ),
     Row("--start-from", "PATH", "a save to begin from while the root has no publication", _put_path("start_from")),
     Row("--copy", "", "copy every file of a save, for savers that rewrite large files in place", _flag("copy")),
     Row("--sync", "", "fsync the save's files too before it is published", _flag("sync")),
@@ -284,6 +292,6 @@ def help_text() -> str:
         "",
         "exit codes: the command's own (128 and the number for a signal); 64 usage, 65 bad data, 66 nothing there,",
         "  69 a service is away, 70 a bug of ours, 73 the root is another job's, 74 store error, 77 and 78 no or",
-        "  broken identity, 80 the command did not resume; 126 and 127 as shells do.",
+        "  broken identity, 79 stalled, 80 the command did not resume; 126 and 127 as shells do.",
     ]
     return "\n".join(lines) + "\n"

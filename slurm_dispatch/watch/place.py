@@ -17,6 +17,8 @@ from slurm_dispatch.model.identity import ATTEMPT_LENGTH, check_attempt, check_k
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+SHARED = "SLURM_DISPATCH_SHARED"
+"""``1`` for a shared checkpoint: from TaskProlog, which knows the word, and from the wrapper."""
 IDENTITY = ("DISPATCH_JOB", "DISPATCH_EPOCH", "DISPATCH_ATTEMPT")
 _BASE32 = "abcdefghijklmnopqrstuvwxyz234567"
 
@@ -32,6 +34,7 @@ class Place:
     :ivar tasks: processes in the step, 1 outside one.
     :ivar slurm_job: the job's id as Slurm's commands take it, ``None`` outside Slurm.
     :ivar slurm_step: the step that this process is in, ``None`` in a batch script and outside Slurm.
+    :ivar shared: the job has a shared checkpoint: the command works in the root itself, and nothing is published.
     """
 
     root: str
@@ -42,6 +45,7 @@ class Place:
     tasks: int = 1
     slurm_job: str | None = None
     slurm_step: str | None = None
+    shared: bool = False
 
     @property
     def generation(self) -> int:
@@ -95,7 +99,8 @@ def find_place(environment: Mapping[str, str], *, root: str | None, require_mana
         job, epoch, attempt = _identity(environment)
     else:
         epoch, attempt = UNMANAGED, _unmanaged_attempt(environment, slurm_job)
-    return Place(os.path.abspath(path), job, epoch, attempt, rank, max(tasks, 1), slurm_job, step)
+    shared = environment.get(SHARED) == "1"
+    return Place(os.path.abspath(path), job, epoch, attempt, rank, max(tasks, 1), slurm_job, step, shared)
 
 
 def _identity(environment: Mapping[str, str]) -> tuple[str, int, str]:

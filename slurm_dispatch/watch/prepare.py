@@ -34,7 +34,8 @@ ROUNDS = 20
 class Prepared:
     """What the command is to be given.
 
-    :ivar directory: absolute, ``exec/<attempt>`` of the root.
+    :ivar directory: absolute, ``exec/<attempt>`` of the root; of a shared job the root itself.
+    :ivar step: of the save that it resumes from; of a shared job the greatest that was there before.
     :ivar run: number of this process's run, ``None`` if it does not publish.
     :ivar links: whether saves can be kept by links.
     :ivar outranked: a newer execution of the job has published already.
@@ -105,7 +106,7 @@ def prepare(place: Place, *, start_from: str | None, copy: bool, runner: Runner,
         before = last_run(root, place.attempt)
         if before is not None and not before.over:
             choice = choose(root, place.attempt, epoch=place.epoch, start_from=start_from, copy=copy)
-            return _prepared(root, place, choice, other=_other(before))
+            return _prepared(root, place, choice, other=other_helper(before))
         # Chosen before the run is claimed: a rank that sees a run finds a choice.
         again = before is not None and place.tasks == 1
         found = probe(root, place.attempt)
@@ -139,12 +140,16 @@ def _may_live_on(before: Run | None, runner: Runner) -> bool:
 def choose_once(place: Place, *, start_from: str | None) -> Prepared:
     """The execution's choice, made now if there is none: for ``dispatch env --prepare``, on any rank."""
     root = open_place(place)
+    if place.shared:
+        return Prepared(root.path, None, None, None)
     choice = choose(root, place.attempt, epoch=place.epoch, start_from=start_from)
     return _prepared(root, place, choice)
 
 
 def read(place: Place) -> Prepared:
     """The execution's choice as it is; on a root that is not there, and without a choice, nothing to resume."""
+    if place.shared:
+        return Prepared(place.root, None, None, None)
     try:
         root = open_root(place.root)
         choice = read_choice(root, place.attempt)
@@ -195,7 +200,8 @@ def low_space(root: CheckpointRoot, choice: Choice) -> str | None:
     return f"{root.path} has {free:,} bytes left, less than two saves of {seen.size:,}"
 
 
-def _other(before: Run) -> str:
+def other_helper(before: Run) -> str:
+    """One line: who publishes for this execution."""
     who = "another process" if before.runner is None else f"process {before.runner.pid} on {before.runner.host}"
     return f"{who} publishes for this execution; this one only runs the command"
 

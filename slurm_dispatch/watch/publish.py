@@ -45,11 +45,13 @@ class Result:
     :ivar published: steps, rising; those too that an earlier scan published before it failed.
     :ivar not_resumed: the step of a first save that is smaller than the one resumed from.
     :ivar waiting: how many saves are there that are not known to be whole.
+    :ivar active: in a shared checkpoint: a save is new or was written again, whatever its step.
     """
 
     published: list[int] = field(default_factory=list)
     not_resumed: int | None = None
     waiting: int = 0
+    active: bool = False
 
 
 class Publisher:

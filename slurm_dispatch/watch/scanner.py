@@ -21,6 +21,8 @@ from slurm_dispatch.watch.say import say
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from slurm_dispatch.watch.shared import SharedSaves
+
 RETRY_S = 60.0
 """After a store error a new scan is tried so much later."""
 HURRY_S = 1.0
@@ -40,7 +42,7 @@ class Serving:
 
     def __init__(
         self,
-        publisher: Publisher,
+        publisher: Publisher | SharedSaves,
         control: int,
         events: int,
         *,
@@ -145,7 +147,7 @@ class Serving:
         self._error = error
         self._tell(
             e="end", error=error, code=code, published=result.published, not_resumed=result.not_resumed,
-            waiting=result.waiting,
+            waiting=result.waiting, active=result.active,
         )  # fmt: skip
         return error is not None, result
 
@@ -203,6 +205,8 @@ class Scanner:
         self._buffer = b""
         self.scan_began: float | None = time.monotonic()
         """Monotonic; ``None`` between scans."""
+        self.began_before: float | None = None
+        """When the last scan that has ended began."""
 
     def send(self, *words: str) -> None:
         """Tell it something; one that has gone is noticed elsewhere."""
@@ -223,6 +227,8 @@ class Scanner:
             if event["e"] == "begin":
                 self.scan_began = time.monotonic()
             elif event["e"] in {"end", "last"}:
+                if event["e"] == "end":
+                    self.began_before = self.scan_began
                 self.scan_began = None
         return found
 

@@ -5,9 +5,13 @@ from __future__ import annotations
 import errno
 import os
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from slurm_dispatch.errors import show, store_error
 from slurm_dispatch.watch.pattern import Component, Match, Pattern, is_temporary
+
+if TYPE_CHECKING:
+    from collections.abc import Collection
 
 RESERVED = frozenset({".dispatch", "kept", "resume"})
 """The helper's own folders in ``exec/<attempt>/``."""
@@ -39,8 +43,10 @@ class Listing:
     names: tuple[str, ...]
 
 
-def scan(directory: str, pattern: Pattern) -> Listing:
+def scan(directory: str, pattern: Pattern, *, reserved: Collection[str] = RESERVED) -> Listing:
     """List ``directory`` by ``pattern``.
+
+    :param reserved: names in ``directory`` itself that are passed over: they are ours.
 
     Links are not followed and are not saves: what a link is called says nothing about what it will name later.
 
@@ -54,7 +60,7 @@ def scan(directory: str, pattern: Pattern) -> Listing:
     for depth, component in enumerate(pattern.components):
         below: list[tuple[str, int | None]] = []
         for folder, step in level:
-            matching = _matching(folder, component, names, top=depth == 0)
+            matching = _matching(folder, component, names, top=depth == 0, reserved=reserved)
             if len(matching) >= ENTRIES_MAX:
                 troubles.append((folder, f"{ENTRIES_MAX} names in it match and the rest is not looked at"))
             for one in matching:
@@ -82,13 +88,15 @@ class _Matching:
     folder: bool
 
 
-def _matching(folder: str, component: Component, names: set[str], *, top: bool) -> list[_Matching]:
+def _matching(
+    folder: str, component: Component, names: set[str], *, top: bool, reserved: Collection[str]
+) -> list[_Matching]:
     """The names in ``folder`` that match, at most :data:`ENTRIES_MAX`; some of the others go into ``names``."""
     out: list[_Matching] = []
     try:
         with os.scandir(folder) as entries:
             for entry in entries:
-                if (top and entry.name in RESERVED) or is_temporary(entry.name):
+                if (top and entry.name in reserved) or is_temporary(entry.name):
                     continue
                 match = component.match(entry.name)
                 if match is None:

@@ -9,11 +9,13 @@ from typing import TYPE_CHECKING, Any
 from slurm_dispatch.errors import DispatchError, TransientError
 from slurm_dispatch.store.root import open_root
 from slurm_dispatch.watch.apart import apart
-from slurm_dispatch.watch.handing import HandingOn
+from slurm_dispatch.watch.handing import NODE_FOLDER, RECORD, HandingOn
 from slurm_dispatch.watch.publish import Publisher
 from slurm_dispatch.watch.say import say
 from slurm_dispatch.watch.scanner import RETRY_S, Scanner, Serving
-from slurm_dispatch.watch.turn import end_run, read_finish
+from slurm_dispatch.watch.shared import SharedSaves
+from slurm_dispatch.watch.stall import Silence
+from slurm_dispatch.watch.turn import end_run, read_again, read_finish
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -27,6 +29,8 @@ RESTART_S = 5.0
 RESTARTS_MAX = 1000
 END_S = 5.0
 """For leaving the mark of a run that has ended."""
+SLOW_S = 60.0
+"""A scan that takes longer sees nothing meanwhile: for ``--stall`` the rest of its time does not count."""
 
 
 class Session:
@@ -37,6 +41,8 @@ class Session:
     :ivar failed: whether the store ever failed in this run.
     :ivar not_resumed: the step of the first save, if the training did not resume.
     :ivar finish: the status given to ``--finish`` (``-1`` without one), once it was called.
+    :ivar again: ``dispatch again`` was said in this run; known after :meth:`end`.
+    :ivar stalled: the command was silent for longer than the job allows.
     :ivar over: the last scan is done, or there is no scanning at all.
     """
 
@@ -49,18 +55,25 @@ class Session:
         self.failed = False
         self.not_resumed: int | None = None
         self.finish: int | None = None
+        self.again = False
+        self.stalled = False
         self.over = prepared.run is None
         self._words: list[str] = []
         self._asked_last = False
         self._restarts = 0
         self._restart_at: float | None = None
         self.handing = HandingOn(
-            None if prepared.run is None else environment.get("SLURM_DISPATCH_RECORD"),
+            None if prepared.run is None else environment.get(RECORD),
             place.job,
             place.attempt,
             place.epoch,
             prepared.step,
+            node_folder=None if prepared.run is None else environment.get(NODE_FOLDER),
         )
+        self._looked_from: float | None = None
+        self._silence: Silence | None = None
+        if options.stall_s and not self.over:
+            self._silence = Silence(options.stall_s)
         self._scanner: Scanner | None = None if self.over else Scanner(self._serve(os.getpid()))
 
     def descriptors(self) -> list[int]:
@@ -79,7 +92,30 @@ class Session:
             times.append(self._restart_at)
         if self.handing.running is not None:
             times.append(self.handing.running.ends_at)
+        if self._silence is not None:
+            times.append(self._silence.due())
         return min(times)
+
+    def begins(self) -> None:
+        """The command starts now: from here on ``--stall`` counts."""
+        if self._silence is not None:
+            self._silence.broken()
+
+    def stalls(self) -> bool:
+        """Whether ``--stall`` is over; true once."""
+        if self._silence is None:
+            return False
+        scanner = self._scanner
+        slow = scanner is None or (scanner.scan_began is not None and time.monotonic() > scanner.scan_began + SLOW_S)
+        if not self._silence.over(seen=self.error is None and not slow, looked_from=self._looked_from):
+            return False
+        self.no_stall()
+        self.stalled = True
+        return True
+
+    def no_stall(self) -> None:
+        """The command is told to end, or has ended: its silence says nothing any more."""
+        self._silence = None
 
     def handle(self, readable: list[int]) -> None:
         """Take events, give up what hangs, start again what died."""
@@ -139,7 +175,7 @@ class Session:
         self.over = True
 
     def end(self, status: int) -> None:
-        """Leave the mark that nothing is published any more."""
+        """Leave the mark that nothing is published any more, and look whether ``dispatch again`` was said."""
         place, number = self.place, self.prepared.run
         if self._scanner is not None:
             self._scanner.close(kill=True)
@@ -148,11 +184,12 @@ class Session:
             return
 
         def work() -> bytes:
-            end_run(open_root(place.root), place.attempt, number, status)
-            return b""
+            root = open_root(place.root)
+            end_run(root, place.attempt, number, status)
+            return b"again" if read_again(root, place.attempt, number) else b""
 
         try:
-            apart(work, END_S, "the checkpoint root")
+            self.again = apart(work, END_S, "the checkpoint root") == b"again"
         except DispatchError:
             pass  # the next run sees that this process is gone
 
@@ -162,16 +199,24 @@ class Session:
 
         def serve(control: int, events: int) -> None:
             root = open_root(place.root)
-            publisher = Publisher(
-                root,
-                place,
-                options,
-                resumed_step=prepared.step,
-                known=prepared.known,
-                left_settles=prepared.left_settles,
-                links=prepared.links,
-                alive=lambda: os.getppid() == parent,
-            )
+
+            def alive() -> bool:
+                return os.getppid() == parent
+
+            publisher: Publisher | SharedSaves
+            if place.shared:
+                publisher = SharedSaves(root.path, options, step=prepared.step, alive=alive)
+            else:
+                publisher = Publisher(
+                    root,
+                    place,
+                    options,
+                    resumed_step=prepared.step,
+                    known=prepared.known,
+                    left_settles=prepared.left_settles,
+                    links=prepared.links,
+                    alive=alive,
+                )
             finish = None
             if options.beside and number is not None:
                 run = number
@@ -210,11 +255,14 @@ class Session:
     def _end_of_scan(self, event: dict[str, Any], now: float) -> None:
         if event["error"] is None:
             self.error = None
+            self._looked_from = self._scanner.began_before if self._scanner is not None else None
         else:
             self._fail(event["error"])
         for step in event["published"]:
             self.step = step
             self.handing.progress(step, now)
+        if self._silence is not None and (event["published"] or event["active"]):
+            self._silence.broken()
         if event["not_resumed"] is not None and self.not_resumed is None:
             self.not_resumed = event["not_resumed"]
 
@@ -227,3 +275,9 @@ class Session:
             self._scanner.close(kill=restart_s is not None)
             self._scanner = None
         self._restart_at = None if restart_s is None else now + restart_s
+
+
+def silent(place: Place, options: Options) -> str:
+    """The line that says why the command is ended."""
+    what = "no save was written" if place.shared else "nothing was published"
+    return f"{what} for {options.stall_s:g} s (--stall): the command is ended"

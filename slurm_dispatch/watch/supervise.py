@@ -7,12 +7,12 @@ import signal
 import time
 from typing import TYPE_CHECKING
 
-from slurm_dispatch.errors import NotResumedError, StoreError
+from slurm_dispatch.errors import NotResumedError, StalledError, StoreError
 from slurm_dispatch.model.outcome import UNFINISHED_STATUS, Outcome
 from slurm_dispatch.watch import command, slurmconf
 from slurm_dispatch.watch.hearing import STOP, Hearing
 from slurm_dispatch.watch.say import say
-from slurm_dispatch.watch.session import Session
+from slurm_dispatch.watch.session import Session, silent
 from slurm_dispatch.watch.stopping import Stopping, ask_for_save
 
 if TYPE_CHECKING:
@@ -57,6 +57,7 @@ class Supervision:
             self._session.end(error.status)
             self._hearing.close()
             raise
+        self._session.begins()
         self._stopping = Stopping(
             place, self._pid, steps=self._steps, group=not self._shares, grace_s=options.grace_s
         )
@@ -110,6 +111,7 @@ class Supervision:
             self._give_up_at = min(self._give_up_at, time.monotonic() + self._options.grace_s)
             return
         first = not self._stopping.begun
+        self._session.no_stall()
         from_terminal = self._shares and number in {signal.SIGINT, signal.SIGQUIT}
         if first:
             self._session.tell("hurry")
@@ -128,8 +130,11 @@ class Supervision:
             )
         elif session.error is not None and options.end_on_error:
             say("the command is ended because of the store error (--on-error=end)")
+        elif session.stalls():
+            say(silent(self._place, options))
         else:
             return
+        session.no_stall()
         self._told_to_end = True
         session.tell("hurry")
         self._stopping.begin(signal.SIGTERM)
@@ -164,6 +169,7 @@ class Supervision:
         return end - self._options.before_end[0]
 
     def _begin_last_scan(self) -> None:
+        self._session.no_stall()
         status, _ = self._ended or (0, None)
         clean = status == 0 and not self._stopping.begun
         self._session.tell("assume" if clean else "prove")
@@ -185,15 +191,22 @@ class Supervision:
                     f"did not resume: the command was given step {session.prepared.step} and its first save is of "
                     f"step {session.not_resumed}; that is not published"
                 )
+        elif session.stalled:
+            outcome, result = Outcome.STALLED, StalledError.exit_code
         elif session.error is not None and (status in {0, UNFINISHED_STATUS} or self._told_to_end):
             outcome, result = Outcome.STORE_ERROR, StoreError.exit_code
         if session.error is not None:
             say(f"saves may be left unpublished: {session.error}")
         session.end(result)
-        session.handing.ended(
+        if session.again and outcome is None:
+            outcome = Outcome.UNFINISHED
+        told = session.handing.ended(
             status=None if number is not None else status,
             signal=number,
             outcome=None if outcome is None else outcome.value,
             step=session.step,
         )
+        if outcome is Outcome.UNFINISHED and result == 0 and not told:
+            say(f"dispatch again was said and the job's record could not be told: ending with {UNFINISHED_STATUS}")
+            return UNFINISHED_STATUS
         return result

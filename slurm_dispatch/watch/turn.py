@@ -107,6 +107,24 @@ def read_end(root: CheckpointRoot, attempt: str, number: int) -> tuple[bool, int
     return _status(root, attempt, f"run-{number}.end")
 
 
+def say_again(root: CheckpointRoot, attempt: str) -> bool:
+    """Leave the mark of ``dispatch again`` for the run that goes on in this execution, or for the next one.
+
+    :returns: whether a run goes on that reads it: one that ended meanwhile may have looked before the mark was there.
+    """
+    run = last_run(root, attempt)
+    number = 1 if run is None else run.number + 1 if run.over else run.number
+    create_whole(_folder(root, attempt), f"run-{number}.again", b"{}\n", mode=0o644)
+    if run is None or run.over:
+        return False
+    return not read_end(root, attempt, number)[0]
+
+
+def read_again(root: CheckpointRoot, attempt: str, number: int) -> bool:
+    """Whether ``dispatch again`` was said in run ``number`` or before it; none is missed after :func:`end_run`."""
+    return os.path.lexists(os.path.join(_folder(root, attempt), f"run-{number}.again"))
+
+
 def _status(root: CheckpointRoot, attempt: str, name: str) -> tuple[bool, int | None]:
     try:
         text = read_regular(os.path.join(_folder(root, attempt), name), SIZE_MAX)

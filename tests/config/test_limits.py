@@ -33,12 +33,12 @@ def test_whom_a_limit_is_about(limit: Limit, job: tuple[str, str, str], about: b
 
 def test_of_several_the_lowest_counts_and_says_its_number() -> None:
     limits = [
-        Limit(1, longest_hold_s=500, open_jobs=7, actions=("resubmit", "requeue")),
+        Limit(1, longest_hold_s=500, open_jobs=7, resubmissions_per_hour=9, actions=("resubmit", "requeue")),
         Limit(2, user=("ada",), longest_hold_s=900, overlap=3, actions=("resubmit",)),
         Limit(3, user=("eve",), longest_hold_s=1, open_jobs=0, overlap=0, actions=()),
     ]
     found = bounds(limits, "ada", "", "")
-    assert found == Bounds(frozenset({Action.RESUBMIT}), 500, 3, 7, found.places)
+    assert found == Bounds(frozenset({Action.RESUBMIT}), 500, 3, 7, found.places, 9)
     assert [found.place(name) for name in ("actions", "longest_hold_s", "overlap", "open_jobs")] == [
         "the site's limit 2", "the site's limit 1", "the site's limit 2", "the site's limit 1",
     ]  # fmt: skip

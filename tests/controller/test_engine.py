@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from slurm_dispatch.config.limits import Limit
-from slurm_dispatch.controller import hearsay, maintenance
+from slurm_dispatch.controller import hearsay, hints, keeper, maintenance
 from slurm_dispatch.controller.breaker import Bounds
 from slurm_dispatch.controller.cessation import Asker
 from slurm_dispatch.controller.hearsay import Hearsay
@@ -60,7 +60,7 @@ def test_a_requeue_keeps_the_id_and_lifts_the_begin_delay(rig: SiteRig) -> None:
     number = rig.object(key)
     body = rig.slurm.job(number)
     assert (body["states"], body["restart"], body["reason"]) == (["PENDING"], 1, "None")
-    assert body["updated"] == {"StartTime": "now", "ExcNodeList": "c1"}  # the old run may live there
+    assert body["updated"] == {"StartTime": "now+3", "ExcNodeList": "c1"}  # the old run may live there
     assert rig.slurm.ids() == [number]
     assert rig.last(key, "requeued").body == {"submission": 1, "slurm_job_id": number, "restart": 1}
     rig.start(key)
@@ -150,10 +150,37 @@ def test_the_delay_of_an_object_that_slurm_itself_restarted_is_lifted(rig: SiteR
     rig.settle()
     rig.slurm.restart(number, "NODE_FAIL")
     rig.settle()
-    assert rig.slurm.job(number)["updated"] == {"StartTime": "now", "ExcNodeList": "c1"}
+    assert rig.slurm.job(number)["updated"] == {"StartTime": "now+3", "ExcNodeList": "c1"}
     # A begin time that a person gives it afterwards is his.
-    rig.slurm.set(number, reason="BeginTime")
-    rig.later_s = 181.0
+    rig.slurm.set(number, reason="BeginTime", begin_time=int(time.time()) + 3600)
+    rig.settle()
+    assert rig.slurm.calls("update") == ["update"]
+
+
+def test_the_delay_that_comes_when_the_old_run_has_completed_is_lifted_too(rig: SiteRig) -> None:
+    """Slurm sets it once COMPLETING is over, whatever the object was told before."""
+    key = rig.job("failed:requeue")
+    number = rig.object(key)
+    rig.start(key)
+    ends(rig, key, "FAILED", exit_status=1)
+    rig.settle()
+    rig.slurm.set(number, reason="BeginTime", begin_time=int(time.time()) + 121)
+    rig.settle()
+    assert rig.slurm.job(number)["reason"] == "None"
+    assert rig.slurm.calls("update") == ["update", "update"]
+
+
+def test_a_wait_for_the_end_of_a_maintenance_is_not_lifted(tmp_path: Path) -> None:
+    rig = SiteRig(tmp_path, SiteRules(maintenance_spread_s=0.0))
+    write_file(rig.tick_folder, "maintenance.all", {"begin": time.time() - 5.0, "end": time.time() + 100.0, "by": ""})
+    key = rig.job("failed:requeue")
+    number = rig.object(key)
+    rig.start(key)
+    ends(rig, key, "FAILED", exit_status=1)
+    rig.settle()
+    first, _, count = rig.slurm.job(number)["updated"]["StartTime"].partition("+")
+    assert (first, int(count) > 50) == ("now", True)
+    rig.slurm.set(number, reason="BeginTime", begin_time=int(time.time()) + 100)
     rig.settle()
     assert rig.slurm.calls("update") == ["update"]
 
@@ -357,6 +384,22 @@ def test_a_quiet_tick_asks_for_the_queue_and_at_most_for_the_nodes(tmp_path: Pat
     assert rig.slurm.calls()[before:] == []
 
 
+def test_while_a_node_is_silent_passes_between_full_ones_ask_too_and_not_all_of_them(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    rig = SiteRig(tmp_path, SiteRules(suspicion=True))
+    rig.slurm.node("c1", "ALLOCATED", "NOT_RESPONDING")
+    rig.tick()
+    content = hints.read(rig.tick_folder)
+    before = len(rig.slurm.calls("nodes"))
+    rig.keeper.begin(content, time.time(), full=False)
+    assert len(rig.slurm.calls("nodes")) == before  # the full pass has just asked
+    monkeypatch.setattr(keeper, "SILENT_AGE_S", -1.0)
+    found = rig.keeper.begin(content, time.time(), full=False)
+    assert len(rig.slurm.calls("nodes")) == before + 1
+    assert set(found.suspects.since) == {"c1"}
+
+
 def test_a_site_without_suspicion_or_memory_is_not_asked_for_its_nodes(rig: SiteRig) -> None:
     rig.start(rig.job())
     rig.settle()
@@ -519,11 +562,11 @@ class Says:
     def say(self, answer: str) -> None:
         (self.folder / "answer").write_text(answer)
 
-    def ask(self, executions: Sequence[AskedExecution], deadline_s: float) -> dict[str, CessationAnswer]:
+    def ask(self, executions: Sequence[AskedExecution], deadline_s: float) -> list[CessationAnswer]:
         with (self.folder / "asked").open("a") as stream:
             stream.writelines(f"{it.attempt} {','.join(it.nodes)} {it.user}\n" for it in executions)
         answer = (self.folder / "answer").read_text()
-        return {it.attempt: answered(answer, self.source, "", time.time()) for it in executions}
+        return [answered(answer, self.source, "", time.time()) for _ in executions]
 
     def asked(self) -> list[str]:
         try:

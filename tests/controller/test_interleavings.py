@@ -79,6 +79,9 @@ class World:
 
     # The record.
 
+    def stamp(self) -> int:
+        return len(self.facts)
+
     def read(self) -> list[Fact]:
         self.step("read")
         return list(self.facts)
@@ -95,8 +98,11 @@ class World:
         fold(self.facts)  # the law allows it
         return True
 
-    def script(self) -> bytes:
+    def script(self, sha256: str = "") -> bytes:
         return b"#!/bin/sh\n"
+
+    def script_path(self, sha256: str = "") -> str:
+        return f"{self.folder}/script"
 
     def environment(self) -> bytes:
         return b""

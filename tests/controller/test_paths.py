@@ -84,8 +84,8 @@ def test_completed_closes(rig: Rig) -> None:
     assert len(rig.slurm.ids()) == 1
 
 
-def test_failed_twice_uses_the_budget_and_waits_for_a_person(rig: Rig) -> None:
-    """C053: a failure that Slurm does not requeue counts once, and then the budget holds it."""
+def test_failed_twice_uses_the_budget_and_holds(rig: Rig) -> None:
+    """C053: a failure that Slurm does not requeue counts once, and without budget a person decides."""
     key = rig.job("failed:resubmit,budget=1")
     for _ in range(2):
         rig.start(key)
@@ -97,13 +97,13 @@ def test_failed_twice_uses_the_budget_and_waits_for_a_person(rig: Rig) -> None:
     assert len(rig.slurm.ids()) == 2
 
 
-def test_out_of_memory_waits_for_a_person_unless_told_otherwise(rig: Rig) -> None:
+def test_out_of_memory_holds_unless_told_otherwise(rig: Rig) -> None:
     key = rig.job()
     rig.start(key)
     rig.slurm.end(rig.object(key), "OUT_OF_MEMORY", exit_signal=9)
     rig.settle()
     assert rig.last(key, "end").body["outcome"] == "out_of_memory"
-    assert (rig.last(key, "decision").body["action"], rig.state(key).phase.value) == ("hold", "held")
+    assert rig.last(key, "decision").body["action"] == "hold"
 
 
 @pytest.mark.parametrize(

@@ -160,3 +160,38 @@ def test_where_slurm_says_nonsense_there_is_no_file(system_lab: Lab, wrong: dict
 def test_no_restart_count_is_the_first_execution_s(system_lab: Lab) -> None:
     assert system_lab.run("prolog", SLURM_JOB_RESTART_COUNT=None).status == 0
     assert lines(system_lab)["RESTART"] == "0"
+
+
+SHARED = "dispatch:abc:0:1:s"
+
+
+@pytest.mark.parametrize(
+    ("first", "second", "refused"),
+    [
+        ({"SLURM_JOB_COMMENT": SHARED}, {"SLURM_JOB_COMMENT": SHARED}, True),
+        # The id began again at 1: another submission.
+        ({"SLURM_JOB_COMMENT": "dispatch:old:0:1:s"}, {"SLURM_JOB_COMMENT": SHARED}, False),
+        ({"SLURM_JOB_COMMENT": SHARED, "SLURM_JOB_ID": "77"}, {"SLURM_JOB_COMMENT": SHARED}, False),
+        ({}, {}, False),  # isolated: overlap is harmless
+    ],
+)
+def test_one_restart_count_that_starts_twice_is_marked_for_a_shared_job(
+    system_lab: Lab, first: dict[str, str], second: dict[str, str], refused: bool
+) -> None:
+    """Without PrologSlurmctld there is no other gate; an execution whose Epilog has not been here is evidence."""
+    system_lab.run("prolog", **first)
+    system_lab.run("prolog", **second, SLURM_JOB_START_TIME=str(START + 9))
+    assert (lines(system_lab, f"7.{START + 9}").get("REFUSE") == "1") == refused
+
+
+def test_a_prolog_that_runs_twice_for_one_start_marks_nothing(system_lab: Lab) -> None:
+    for _ in range(2):
+        system_lab.run("prolog", SLURM_JOB_COMMENT=SHARED)
+    assert "REFUSE" not in lines(system_lab)
+
+
+def test_a_broken_file_of_an_earlier_start_is_no_evidence(system_lab: Lab) -> None:
+    system_lab.run_folder.mkdir(mode=0o755)
+    (system_lab.run_folder / f"7.{START - 9}").write_text("nonsense")
+    system_lab.run("prolog", SLURM_JOB_COMMENT=SHARED)
+    assert "REFUSE" not in lines(system_lab)

@@ -278,3 +278,41 @@ def test_it_runs_no_program(shell: list[str], tmp_path: Path) -> None:
     )
     calls = [line for line in trace.read_text().splitlines() if "(" in line]
     assert len(calls) == 1, calls
+
+
+def test_the_word_says_whether_the_checkpoint_is_shared(shell: list[str], tmp_path: Path) -> None:
+    """Whatever the wrapper or an outer job said."""
+    write_file(tmp_path / "run", WORD="dispatch:abc:0:1:s")
+    shared = given(task(shell, tmp_path / "run"))
+    assert shared["SLURM_DISPATCH_SHARED"] == "1"
+    assert shared["SLURM_DISPATCH_EXECUTION"] == f"{EXECUTION}:s"
+    write_file(tmp_path / "run")
+    isolated = given(task(shell, tmp_path / "run", SLURM_DISPATCH_SHARED="1"))
+    assert isolated["SLURM_DISPATCH_SHARED"] is None
+    assert isolated["SLURM_DISPATCH_EXECUTION"] == EXECUTION
+    assert "SLURM_DISPATCH_SHARED" not in given(task(shell, tmp_path / "run"))
+
+
+def test_without_a_file_a_task_of_a_shared_job_knows_that_it_is_one(shell: list[str], tmp_path: Path) -> None:
+    result = given(task(shell, tmp_path / "run", SLURM_DISPATCH_EXECUTION=f"{EXECUTION}:s"))
+    assert {name: result[name] for name in IDENTITY} == OWN
+    assert result["SLURM_DISPATCH_SHARED"] == "1"
+    assert result["SLURM_DISPATCH_EXECUTION"] == f"{EXECUTION}:s"
+
+
+def test_what_an_outer_job_said_of_itself_is_taken_away(shell: list[str], tmp_path: Path) -> None:
+    said = {"SLURM_DISPATCH_SHARED": "1", "SLURM_DISPATCH_STALL": "1800", "SLURM_RESTART_COUNT": "1"}
+    result = given(task(shell, tmp_path / "run", SLURM_DISPATCH_EXECUTION=f"6.{START}:abc:1:x", **said))
+    assert (result["SLURM_DISPATCH_SHARED"], result["SLURM_DISPATCH_STALL"]) == (None, None)
+
+
+@pytest.mark.parametrize(("count", "refused"), [("1", True), ("12", True), ("0", False), (None, False), ("x", False)])
+def test_without_a_file_a_restart_of_a_shared_job_is_refused(
+    shell: list[str], tmp_path: Path, count: str | None, refused: bool
+) -> None:
+    """The Prolog was skipped, or could not write: the wrapper and Slurm say enough."""
+    more = {} if count is None else {"SLURM_RESTART_COUNT": count}
+    ended = task(shell, tmp_path / "run", SLURM_DISPATCH_SHARED="1", **more)
+    assert (ended.status, ended.stdout.startswith(b"print ")) == (int(refused), refused)
+    isolated = task(shell, tmp_path / "run", **more)
+    assert isolated.status == 0

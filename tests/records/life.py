@@ -149,7 +149,12 @@ class Life:
     def suspected(self, number: int, nodes: tuple[str, ...] = ("c1",)) -> Life:
         """A node of the running execution is silent."""
         return self.add(
-            "suspected", submission=number, slurm_job_id=100 + number, restart=0, nodes=list(nodes), since=self.at - 30
+            "suspected",
+            submission=number,
+            slurm_job_id=100 + number,
+            restart=0,
+            nodes=list(nodes),
+            since=self.at - 30,
         )
 
     def superseded(self, by_job: str = "new", keep: int | None = None) -> Life:

@@ -176,7 +176,7 @@ BODIES: dict[Event, tuple[str, dict[str, Any]]] = {
     Event.CLOSED: ("closed", {"why": "", "reason": ""}),
 }
 AT = {
-    Phase.NEW: lambda spec: Life(spec),
+    Phase.NEW: Life,
     Phase.SUBMITTING: lambda spec: Life(spec).intent(1),
     Phase.QUEUED: lambda spec: Life(spec).intent(1).submitted(1),
     Phase.RUNNING: lambda spec: Life(spec).run(1),

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -283,6 +282,7 @@ def test_a_decision_that_a_hold_or_a_shared_checkpoint_forbids_is_bad_data() -> 
     with pytest.raises(BadDataError, match="fact 5 holds the job"):
         fold(life.facts)
     for action in ("resubmit", "requeue"):
-        life = lives(replace(make_spec(), shared=True)).decided(action, submission=2 if action == "resubmit" else None)
+        number = 2 if action == "resubmit" else None
+        life = lives(make_spec(shared=True)).decided(action, submission=number)
         with pytest.raises(BadDataError, match="waits for a person"):
             fold(life.facts)

@@ -52,6 +52,24 @@ NOTES: dict[str, tuple[str, dict[str, Any]]] = {
         "end.abc.0.3.77.0.1700000000000000000",
         {"start_time": None, "restart_seen": None, "exit_code": "0:0", "nodes": "c1", "uid": 1000},
     ),
+    "handed": (
+        "handed.abc.0.3.77.aaaa.c1.example.org.1700000000000000000",
+        {
+            "attempt": "aaaa",
+            "epoch": "3000001",
+            "node": "c1.example.org",
+            "uid": 1000,
+            "start_time": 999,
+            "verified": True,
+            "progress": 40,
+            "resumed_from": None,
+            "ended": True,
+            "status": 85,
+            "signal": None,
+            "outcome": "unfinished",
+            "last": 40,
+        },
+    ),
     "node": (
         "node.abc.0.3.77.aaaa.c1.example.org.1700000000000000000",
         {

@@ -4,21 +4,24 @@ from __future__ import annotations
 
 import json
 import re
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
 
 from slurm_dispatch.model.outcome import Outcome
 from slurm_dispatch.rules.plan import MEANING
-from slurm_dispatch.store.thin import bound
+from slurm_dispatch.slurm.parse import parse_config
+from slurm_dispatch.store import thin
 from tests.submit.scene import Scene
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+RECORDED = Path(__file__).parent.parent / "assets" / "slurm-24.11" / "config.json"
 HEAD = "#!/bin/bash\n#SBATCH -J llm\n#DISPATCH --checkpoint ~/%x\n"
 GOOD = HEAD + "exec dispatch-watch -- python train.py\n"
-SPACE = f"space: at most {bound(1, 1).saves} saves"
+SPACE = f"space: at most {thin.bound(1, 1).saves} saves"
 
 
 def planned(scene: Scene, *argv: str, script: str = GOOD) -> list[str]:
@@ -119,6 +122,16 @@ def test_rules_about_some_ends_with_all_that_they_change(scene: Scene) -> None:
     assert rows(lines)["lost"][0][:3] == ["requeue", "no limit", "nothing"]
 
 
+def test_nothing_but_the_root_is_wider_than_the_screen(scene: Scene) -> None:
+    """A rule with a hundred exit statuses is broken where a reader would, and a path is left whole to be copied."""
+    every = "+".join(str(number) for number in range(1, 255, 2))
+    name = scene.write("job.sh", GOOD.replace("~/%x", "/" + "x" * 120))
+    first, *lines = scene.run("plan", "--on", f"failed:stop,codes={every}", name).stdout.decode().splitlines()
+    assert first == f"llm: checkpoint root /{'x' * 120}"
+    assert max(map(len, lines)) <= 100
+    assert re.sub(r"\s", "", rows(lines)["failed"][0][4]) == f"status{every}"
+
+
 def test_caps(scene: Scene) -> None:
     """Whatever the budgets say, these hold the job."""
     lines = planned(
@@ -153,8 +166,8 @@ def test_a_shared_checkpoint_where_nobody_tells() -> None:
 
 
 IN_TIME = (
-    "its nodes about every 100s, and a tick looks at least every 30s: the replacement is submitted within 160s of the "
-    "last sign of life. Slurm alone gives the node up after 5m (SlurmdTimeout). While"
+    "its nodes about every 100s, and a tick looks at least every 30s: the replacement is submitted within 160s of "
+    "the last sign of life. Slurm alone gives the node up after 5m (SlurmdTimeout). While"
 )
 
 
@@ -192,6 +205,23 @@ def test_which_promises_fall_without_hooks() -> None:
     assert "the answer slurm-nodes stays unknown" in note
 
 
+@pytest.mark.parametrize(
+    ("gone", "missing"),
+    [
+        ((), None),
+        (("Prolog[0]",), "prolog"),
+        (("TaskProlog", "PrologSlurmctld[0]"), "prolog-slurmctld, task-prolog"),
+    ],
+)
+def test_which_hooks_a_real_configuration_has(gone: Sequence[str], missing: str | None) -> None:
+    """As a cluster with all five said it, and with lines taken away."""
+    said = parse_config(json.loads(RECORDED.read_text())["stdout"])
+    with Scene() as scene:
+        scene.answer("scontrol", config={name: value for name, value in said.items() if name not in gone})
+        found = [note for note in notes(planned(scene)) if note.startswith("this site lacks")]
+    assert [note.split(":")[0] for note in found] == ([] if missing is None else [f"this site lacks {missing}"])
+
+
 def test_without_any_hook_there_is_no_identity() -> None:
     with Scene("user_mode = true\n") as scene:
         (note, *_) = notes(planned(scene))
@@ -201,9 +231,12 @@ def test_without_any_hook_there_is_no_identity() -> None:
 
 def test_the_sites_limits_stand_above_rules() -> None:
     """What the site's own or a built-in rule would do and a limit forbids is a hold, and the row says which limit."""
-    limits = '[[limit]]\npartition = ["gpu"]\nactions = ["requeue"]\nlongest_hold_s = "5h"\n'
+    bounds = 'actions = ["requeue"]\nlongest_hold_s = "5h"\nresubmissions_per_hour = 3\n'
+    limits = '[[limit]]\npartition = ["gpu"]\n' + bounds
     with Scene('rules = ["timeout:requeue", "lost:hold,for=9h"]\n' + limits) as scene:
-        table, free = rows(planned(scene, "-p", "cpu,gpu")), rows(planned(scene, "-p", "cpu"))
+        lines = planned(scene, "-p", "cpu,gpu")
+        table, free = rows(lines), rows(planned(scene, "-p", "cpu"))
+    assert "the site's limit 1 lets 3 resubmissions an hour through; a job that comes next is held" in notes(lines)
     assert table["preempted"][0] == [
         "hold 5h", "-", "then resubmit", "built in; the site's limit 1 does not allow resubmit", "",
     ]  # fmt: skip
@@ -244,7 +277,8 @@ def test_an_open_job_has_an_older_script(scene: Scene) -> None:
     found = notes(planned(scene, script=GOOD + "# changed\n"))
     assert found[0].startswith(f"the open job {job} (llm) goes on with the job.sh that it was submitted with")
     assert f"dispatch update {job} --script job.sh" in found[0]
-    scene.append("closed", why="cancelled", reason="x")
+    scene.append("closed", why="superseded", reason="x", by_job="abc")
+    assert scene.kinds()[-1] == "closed"
     assert not any("goes on with" in note for note in notes(planned(scene, script=GOOD + "# changed\n")))
 
 
@@ -277,6 +311,24 @@ def test_a_script_that_is_no_shells(scene: Scene) -> None:
     """Python has no exec line of its own to ask for."""
     text = "#!/usr/bin/env python3\nimport os\nos.execvp('dispatch-watch', ['dispatch-watch', '--', 'x'])\n"
     assert notes(planned(scene, "--checkpoint", "r", script=text))[0].startswith(SPACE)
+
+
+@pytest.mark.parametrize(
+    ("site", "storage", "told"),
+    [
+        ("", "accounting_storage/none", False), ("", "accounting_storage/slurmdbd", True), ("", None, True),
+        ("accounting = false\n", "accounting_storage/slurmdbd", False), ("accounting = true\n", None, True),
+    ],
+)  # fmt: skip
+def test_who_cancelled_is_told_by_accounting_only(site: str, storage: str | None, told: bool) -> None:
+    """C081: without it every cancel is final, whatever a rule says, and the plan does not promise more."""
+    with Scene(site) as scene:
+        scene.answer("scontrol", config={"AccountingStorageType": storage} if storage else {})
+        found = rows(planned(scene, "--on", "cancelled:resubmit,backoff=1m,budget=3"))["cancelled"]
+    if told:
+        assert found[0][:3] == ["resubmit", "3", "waits 1m"]
+    else:
+        assert found == [["stop", "-", "-", "final: without accounting nothing tells who cancelled", ""]]
 
 
 @pytest.mark.parametrize(("command", "warned"), [("exec dispatch-watch -- x", False), ("python x", True)])

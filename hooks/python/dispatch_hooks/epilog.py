@@ -8,10 +8,12 @@ names, and never the one that the restart count names. It kills nothing.
 import os
 import time
 
-from dispatch_hooks import boots, child, execution, files, notes, processes, spool
+from dispatch_hooks import boots, child, execution, files, hand, notes, processes, spool
 
 SCAN_PART = 0.5
 """The part of the time for work that the scan of the processes may take."""
+HAND_PART = 0.6
+"""The part of the time for work by which what the helper left on the node is read."""
 NOTE_PART = 0.8
 """The part of the time for work by which the note is in the site's folder, or goes to the spool."""
 SWEEP_AGE_S = 3600
@@ -41,12 +43,18 @@ def note_end(call, site, begin):
         living = others(folder, ended)
         clean, pids = scan(call, ended, living, begin + SCAN_PART * site.work_s)
         about = (ended, call.cluster, call.job_id, call.node_name())
-        note = notes.of_node(*about, boot=processes.boot(), clean=clean, left=pids, verified=verified)
-        left = leave(site, begin, *note)
+        mine = [notes.of_node(*about, boot=processes.boot(), clean=clean, left=pids, verified=verified)]
+        # Asked of the listing: a filesystem that the user put there must not be touched by this process.
+        through = ended.common + hand.SUFFIX in os.listdir(folder)
+        if through:
+            pairs = hand.read(site, ended, begin + HAND_PART * site.work_s)
+            if pairs:
+                mine.append(hand.note(*about, verified=verified, pairs=pairs))
+        left = leave(site, begin, mine)
         # The file goes last, so that a later Epilog can still say what this one could not. One that was only
         # guessed may be a newer execution's: it goes if nothing of it runs.
-        if left and (verified or clean is True):
-            end(ended.name, folder)
+        if left and (verified or clean is True) and end(ended, folder) and through:
+            drop(site, ended, begin + site.work_s)
         if left and verified and clean is True:
             boots.end_execution(site, ended.attempt, call.job_id)
         sweep(folder)
@@ -78,12 +86,24 @@ def find(call, folder):
     return None, False
 
 
-def end(name, folder):
-    """Remove the file of an execution that has ended; of a component's, the common one with the last of them."""
-    files.remove(name, folder)
-    common = ".".join(name.split(".")[:2])
-    if not [other for _, _, other in execution.components(folder) if other.startswith(common + ".")]:
-        files.remove(common, folder)
+def end(ended, folder):
+    """Remove the file of an execution that has ended; of a component's, the common one with the last of them.
+
+    :returns: whether the common one is gone, too.
+    """
+    files.remove(ended.name, folder)
+    if [other for _, _, other in execution.components(folder) if other.startswith(ended.common + ".")]:
+        return False
+    files.remove(ended.common, folder)
+    return True
+
+
+def drop(site, ended, deadline):
+    """Remove the folder for handing on."""
+    path = os.path.join(site.run, ended.common + hand.SUFFIX)
+    _, done = child.watch(lambda tell: hand.remove(path), deadline)
+    if not done:
+        child.say("epilog", "%s stays" % path)
 
 
 def others(folder, ended):
@@ -116,25 +136,34 @@ def scan(call, ended, living, deadline):
     return word == b"clean", [int(pid) for pid in rest.split()]
 
 
-def leave(site, begin, name, content):
-    """The note, into the site's folder as SlurmUser, or into the node's own spool; whether it is there.
+def leave(site, begin, own):
+    """The notes, into the site's folder as SlurmUser, or into the node's own spool; whether they are there.
 
-    Notes that wait in the spool go with it, so that a folder that was out of reach gets them when it is back.
+    Notes that wait in the spool go with them, so that a folder that was out of reach gets them when it is back.
+
+    :param own: (name, content) of each.
     """
     if site.notes is not None:
-        together = [(name, content), *spool.waiting(site.spool)]
+        together = own + spool.waiting(site.spool)
         end_at = begin + NOTE_PART * site.work_s
         answer, _ = child.watch(lambda tell: hand_over(site, together, tell), end_at)
-        there = [together[int(number)][0] for number in answer.split()]
-        spool.forget(site.spool, there[1:])
-        if there:
+        there = {int(number) for number in answer.split()}
+        spool.forget(site.spool, [together[number][0] for number in there if number >= len(own)])
+        own = [note for number, note in enumerate(own) if number not in there]
+        if not own:
             return True
-    _, done = child.watch(lambda tell: spool.put(site.spool, name, content), begin + site.work_s)
+    _, done = child.watch(lambda tell: put(site, own), begin + site.work_s)
     if done and site.notes is not None:
         child.say("epilog", "%s is out of reach: the note is in %s" % (site.notes, site.spool))
     if not done:
         child.say("epilog", "no node note, neither in %s nor in %s" % (site.notes, site.spool))
     return done
+
+
+def put(site, own):
+    """Notes into the spool."""
+    for name, content in own:
+        spool.put(site.spool, name, content)
 
 
 def hand_over(site, together, tell):

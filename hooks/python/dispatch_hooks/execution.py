@@ -12,9 +12,10 @@ VERSION = "1"
 _KEY = frozenset("abcdefghijklmnopqrstuvwxyz0123456789")
 
 
-def render(call):
+def render(call, second=False):
     """The file's content for the execution that ``call`` (of Prolog) starts.
 
+    :param second: an earlier start of this very submission is on the node.
     :raises ValueError: Slurm did not say enough, or said something out of bounds.
     """
     restart = call.count()
@@ -33,7 +34,7 @@ def render(call):
     uid = call.uid()
     if uid is not None:
         lines.append("UID=%d" % uid)
-    if call.word.shared and restart > 0:
+    if call.word.shared and (restart > 0 or second):
         lines.append("REFUSE=1")
     return ("\n".join(lines) + "\n").encode("ascii")
 
@@ -41,7 +42,8 @@ def render(call):
 class Execution:
     """An execution file that was read.
 
-    ``name`` of the file; ``word`` (:class:`~dispatch_hooks.identity.Word`), ``attempt``, ``epoch`` (text),
+    ``name`` of the file, ``common`` that of the file for tasks;
+    ``word`` (:class:`~dispatch_hooks.identity.Word`), ``attempt``, ``epoch`` (text),
     ``restart``, ``start_time`` (0 where Slurm gave none), ``uid`` (or ``None``).
 
     :raises ValueError: the content (bytes) is not an execution file's.
@@ -56,6 +58,7 @@ class Execution:
         if not content.startswith(b"DISPATCH_EXECUTION=" + VERSION.encode("ascii") + b"\n"):
             raise ValueError("it is not an execution file of version " + VERSION)
         self.name = name
+        self.common = ".".join(name.split(".")[:2])
         self.word = identity.parse_word(fields.get("WORD", "").encode("ascii"))
         self.attempt = fields.get("DISPATCH_ATTEMPT", "")
         self.epoch = fields.get("DISPATCH_EPOCH", "")

@@ -3,7 +3,7 @@
 import os
 import time
 
-from dispatch_hooks import boots, child, execution, files
+from dispatch_hooks import boots, child, execution, files, hand
 
 
 def run(call, site):
@@ -14,31 +14,52 @@ def run(call, site):
         child.say("prolog", "Slurm gave no job id")
         return False
     begin = time.monotonic()
-    _, done = child.watch(lambda tell: write(call, site), begin + site.work_s)
-    if not done:
+    answer, _ = child.watch(lambda tell: write(call, site, tell), begin + site.work_s)
+    if not answer:
         child.say("prolog", "no execution file in %s: the job runs without identity on this node" % site.run)
     boots.tell(site, time.monotonic(), begin + site.work_s)
     return False
 
 
-def write(call, site):
+def write(call, site, tell):
     """Write the file, and a component's own, each whole and in place of whatever stands under its name.
 
-    A job with a shared checkpoint is written into the spool too: see :mod:`dispatch_hooks.boots`.
+    Then, with less at stake, the folder for handing on through the node; and a job with a shared checkpoint is
+    written into the spool too: see :mod:`dispatch_hooks.boots`.
     """
-    content = execution.render(call)
     folder = files.open_own_folder(site.run, 0o755)
     try:
+        content = execution.render(call, call.word.shared and starts_again(call, folder))
         _put(content, call.file_name(), folder)
         if call.own_name() != call.file_name():
             _put(content, call.own_name(), folder)
+        tell(b"there")
     finally:
         os.close(folder)
+    try:
+        hand.make(site, call.file_name(), call.uid())
+    except (OSError, ImportError, AttributeError) as error:
+        child.say("prolog", "nothing is handed on through this node: %s" % files.reason(error))
     if call.word.shared:
         try:
             boots.begin_execution(call, site, content)
         except (OSError, ValueError) as error:
             child.say("prolog", "%s: %s" % (site.spool, files.reason(error)))  # a reboot will prove nothing then
+
+
+def starts_again(call, folder):
+    """Whether another start of this submission is on the node: slurmctld started one restart count twice.
+
+    PrologSlurmctld refuses that; this is for a site that has none.
+    """
+    for job, start, name in execution.names(folder):
+        if job == (call.leader or call.job_id) and call.start_time and start not in (0, call.start_time):
+            try:
+                if execution.read(name, folder).word.text == call.word.text:
+                    return True
+            except (OSError, ValueError):
+                continue  # no evidence
+    return False
 
 
 def _put(content, name, folder):

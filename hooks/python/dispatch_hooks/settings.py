@@ -10,6 +10,7 @@ class Settings:
 
     ``notes``: the folder for notes, or ``None``; ``slurm_user``: a name or a number; ``deadline_s``: seconds
     that a hook takes at most; ``spool``: where a node keeps its notes while ``notes`` is out of reach;
+    ``hand_kib``: the size of an execution's folder for handing on through the node, 0 for none;
     ``run``: the folder of the execution files; ``troubles``: what was wrong in the file, as lines.
     """
 
@@ -18,6 +19,7 @@ class Settings:
         self.slurm_user = "slurm"
         self.deadline_s = 5.0
         self.spool = "/var/spool/slurm-dispatch"
+        self.hand_kib = 0
         self.run = run
         self.troubles = []
 
@@ -41,6 +43,11 @@ class Settings:
             if not 0.5 <= seconds <= 60:
                 raise ValueError("it must be 0.5 to 60 seconds")
             self.deadline_s = seconds
+        elif name == "hand_kib":
+            size = int(value)
+            if size and not 16 <= size <= 1024:
+                raise ValueError("it must be 0, or 16 to 1024 KiB")
+            self.hand_kib = size
         else:
             raise ValueError("there is no such setting")
 

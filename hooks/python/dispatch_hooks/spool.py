@@ -24,7 +24,8 @@ def waiting(spool):
         if os.fstat(folder).st_uid != os.geteuid():
             return []  # somebody else's: what is in it is no note of ours
         # The time is the last part of a note's name.
-        names = sorted((n for n in os.listdir(folder) if n.startswith("node.")), key=lambda n: n.rpartition(".")[2])
+        ours = [name for name in os.listdir(folder) if name.startswith(("node.", "handed."))]
+        names = sorted(ours, key=lambda name: name.rpartition(".")[2])
         return [(name, files.read_regular(name, notes.NOTE_MAX, folder)) for name in names[:WAITING_MAX]]
     except (OSError, ValueError) as error:
         child.say("epilog", "%s: the notes in it stay: %s" % (spool, files.reason(error)))

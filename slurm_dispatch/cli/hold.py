@@ -1,0 +1,65 @@
+"""``dispatch hold``: nothing more is started until somebody releases it."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from slurm_dispatch.cli.held import Filters, filter_options
+
+if TYPE_CHECKING:
+    from slurm_dispatch.state.jobs import Record
+
+
+@click.command("hold")
+@click.argument("jobs", metavar="[JOB]...", nargs=-1)
+@click.option("--reason", required=True, help="Why, for the record.")
+@click.option("--for", "length", metavar="TIME", help="How long, such as 12h; then the job is closed.")
+@filter_options
+@click.option("--yes", is_flag=True, help="Do it to the jobs that the filters take, which are only listed otherwise.")
+def command(
+    *,
+    jobs: tuple[str, ...],
+    reason: str,
+    length: str | None,
+    user: str | None,
+    account: str | None,
+    partition: str | None,
+    reason_like: str | None,
+    yes: bool,
+) -> int:
+    """Hold JOB: what runs or waits in Slurm now is left alone, and nothing is submitted after it.
+
+    JOB is the job's key, any Slurm job id that it ever had, or its unique name. Instead of jobs, filters choose
+    among the open ones; without --yes they are only listed.
+
+    \b
+    Examples:
+      dispatch hold k3v9x2m41q0z --reason "the loss looks wrong"
+      dispatch hold --user ada --partition gpu --reason "quota" --yes
+
+    Exit codes: 0 done, 64 usage (also a job that is closed), 66 no such job, 69 the state folder does not answer,
+    77 another's jobs.
+    """
+    from slurm_dispatch.cli.many import act
+    from slurm_dispatch.cli.wishes import bench
+    from slurm_dispatch.controller import wish
+    from slurm_dispatch.model.quantity import parse_duration
+    from slurm_dispatch.records import people
+    from slurm_dispatch.records.state import Phase
+
+    for_s = None if length is None else parse_duration(length)
+    here = bench()
+
+    def work(record: Record) -> dict[str, Any]:
+        state = wish.write(record, here.means.by, lambda before: people.hold(before, reason, for_s))
+        if state.phase in {Phase.QUEUED, Phase.RUNNING} and state.object is not None:
+            what = "runs on" if state.phase is Phase.RUNNING else "stays in the queue"
+            more = f"; Slurm job {state.object.slurm_job_id} {what}, and nothing follows it"
+        else:
+            more = ""
+        return {"text": f"is held{more}"}
+
+    filters = Filters(user, account, partition, reason_like)
+    return act(here, jobs, filters, "hold", work, yes=yes, takes=lambda state: state.hold is None)

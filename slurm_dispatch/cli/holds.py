@@ -1,0 +1,88 @@
+"""``dispatch holds``: the jobs that wait for a person, and why."""
+
+from __future__ import annotations
+
+import json
+import os
+import time
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from slurm_dispatch.cli.held import Filters, filter_options
+
+if TYPE_CHECKING:
+    from slurm_dispatch.records.observation import SiteClock
+    from slurm_dispatch.records.state import State
+
+HEAD = ("JOB", "NAME", "USER", "WHY", "SINCE", "LEFT", "REASON")
+
+
+@click.command("holds")
+@filter_options
+@click.option("--json", "as_json", is_flag=True, help="One JSON object.")
+def command(
+    *, user: str | None, account: str | None, partition: str | None, reason_like: str | None, as_json: bool
+) -> int:
+    """List the jobs that are held, or that will be once what runs has ended.
+
+    LEFT is how much of the hold is left before the job is closed; only time in which ticks ran counts.
+
+    \b
+    Examples:
+      dispatch holds
+      dispatch holds --user all --reason-like "*store*" --json
+
+    Exit codes: 0 done (also if there are none), 64 usage, 69 the state folder does not answer, 77 another's jobs.
+    """
+    from slurm_dispatch.cli.held import is_held, jobs_of
+    from slurm_dispatch.cli.layout import table
+    from slurm_dispatch.cli.wishes import bench
+    from slurm_dispatch.controller import hints
+    from slurm_dispatch.errors import one_line
+    from slurm_dispatch.records.observation import SiteClock
+
+    here = bench()
+    found, trouble = jobs_of(here, Filters(user, account, partition, reason_like))
+    held = {key: state for key, state in sorted(found.items()) if is_held(state)}
+    now = time.time()
+    read = hints.load(os.path.join(here.site.state, hints.FOLDER)).clock
+    ran = None if read is None else SiteClock(read.id, read.ran_s)
+    entries = [_entry(key, state, ran, here.site.longest_hold_s) for key, state in held.items()]
+    if as_json:
+        click.echo(json.dumps({"holds": entries, "trouble": trouble}, indent=2))
+        return 0
+    for line in trouble:
+        click.echo(f"dispatch: {one_line(line)}", err=True)
+    click.echo(table(HEAD, [_row(entry, now) for entry in entries]) if entries else "no job is held")
+    return 0
+
+
+def _entry(key: str, state: State, clock: SiteClock | None, longest_s: float) -> dict[str, Any]:
+    from slurm_dispatch.cli.held import reason_of
+    from slurm_dispatch.records.decide_holds import counted_s
+
+    holding, hold = state.holding, state.hold
+    stands = holding if holding is not None else hold
+    length_s = longest_s if stands is None or stands.for_s is None else min(stands.for_s, longest_s)
+    return {
+        "job": key,
+        "name": state.spec.name,
+        "user": state.spec.user,
+        "account": state.spec.account,
+        "partition": state.spec.partition,
+        "phase": state.phase.value,
+        "why": "person" if holding is None else holding.why,
+        "since": None if stands is None else stands.at,
+        "left_s": None if holding is None else max(0.0, length_s - counted_s(state, clock)),
+        "reason": reason_of(state),
+    }
+
+
+def _row(entry: dict[str, Any], now: float) -> list[str]:
+    from slurm_dispatch.cli.layout import age, dash
+
+    left_s = entry["left_s"]
+    left = f"not yet: {entry['phase']}" if left_s is None else age(now + left_s, now).removeprefix("in ")
+    since = dash(None if entry["since"] is None else age(entry["since"], now))
+    return [entry["job"], entry["name"], entry["user"], entry["why"], since, left, entry["reason"]]

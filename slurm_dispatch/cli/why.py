@@ -1,0 +1,69 @@
+"""``dispatch why``: the last decision about a job, what it stands on, and what would change it."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict
+from typing import TYPE_CHECKING
+
+import click
+
+if TYPE_CHECKING:
+    from slurm_dispatch.records.why import Why
+
+
+@click.command("why")
+@click.argument("job")
+@click.option("--json", "as_json", is_flag=True, help="One JSON object.")
+def command(*, job: str, as_json: bool) -> int:
+    """Say why JOB is where it is: the last decision, the rule, the facts that it stands on, the budget that is
+    left, and what would change it.
+
+    \b
+    Examples:
+      dispatch why 4711
+      dispatch why my-training --json
+
+    Exit codes: 0 done, 64 more than one job is meant, 65 the record is broken, 66 there is no such job, 69 the
+    state folder does not answer.
+    """
+    from slurm_dispatch.cli.one import one_job
+    from slurm_dispatch.cli.status import ask_slurm
+    from slurm_dispatch.records.fold import fold
+    from slurm_dispatch.records.policy import Policy
+    from slurm_dispatch.records.why import explain
+
+    site, key, facts = one_job(job)
+    state = fold(facts)
+    seen = ask_slurm({key: state}, site)
+    policy = Policy(site.rules, site.most_submissions, site.launch_failures, no_progress=site.no_progress)
+    why = explain(state, facts, policy, seen.reasons.get(key, ""))
+    click.echo(json.dumps({"job": key, **asdict(why)}, indent=2) if as_json else text(key, state.spec.name, why))
+    return 0
+
+
+def text(key: str, name: str, why: Why) -> str:
+    """The answer for a person."""
+    from slurm_dispatch.errors import one_line
+
+    lines = [f"job {key} ({name}) is {why.state}", ""]
+    number = "" if why.decision is None else f" (fact {why.decision})"
+    lines.append(f"decided{number}: {why.what}" if why.decision is not None else why.what)
+    if why.rule:
+        lines.append(f"by the rule: {why.rule}")
+    if why.stands_on:
+        lines += ["", "It stands on these facts:"]
+        width = len(str(max(seq for seq, _ in why.stands_on)))
+        lines += [f"  {seq:>{width}}  {says}" for seq, says in why.stands_on]
+    if why.inputs:
+        lines += ["", "and on what the site said then:"]
+        lines += [f"  {name}: {value}" for name, value in why.inputs]
+    if why.budget or why.caps:
+        lines += ["", "Used, of what there is:"]
+        budget = [(cause, used, "any number" if most is None else str(most)) for cause, used, most in why.budget]
+        lines += [f"  {cause}: {used} of {most}" for cause, used, most in budget]
+        lines += [f"  {cap}: {used} of {most}" for cap, used, most in why.caps]
+    if why.would_change:
+        lines += ["", "What would change it:"]
+        lines += [f"  {line}" for line in why.would_change]
+    return "\n".join(one_line(line) if line else "" for line in lines)

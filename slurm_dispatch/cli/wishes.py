@@ -1,0 +1,89 @@
+"""What the commands that change a job have in common: find it, and work on its record with its owner's rights."""
+
+from __future__ import annotations
+
+import json
+import os
+import pwd
+import socket
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from slurm_dispatch.config.site import Site, load_site
+from slurm_dispatch.controller.job import Means
+from slurm_dispatch.controller.tick import identity, job_folder
+from slurm_dispatch.errors import BadDataError, NothingThereError
+from slurm_dispatch.records.policy import Policy
+from slurm_dispatch.slurm.commands import SlurmCommands, commands_environment
+from slurm_dispatch.state.as_user import in_child
+from slurm_dispatch.state.folder import StateFolder
+from slurm_dispatch.submit.job import find_job
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from slurm_dispatch.state.jobs import Record
+
+QUESTIONS = 3
+"""How many questions to Slurm one command may wait for."""
+
+
+@dataclass(frozen=True, slots=True)
+class Bench:
+    """What a command works with, made once."""
+
+    site: Site
+    folder: StateFolder
+    means: Means
+    host: str
+
+    def key(self, job: str) -> str:
+        """The key of the job that the person means."""
+        return find_job(job, self.folder, owner_timeout_s=self.site.owner_timeout_s)
+
+    def as_owner(
+        self, key: str, work: Callable[[Record], dict[str, Any]], *, submits: bool = False
+    ) -> dict[str, Any]:
+        """``work`` on the record in a child with its owner's rights, and with a deadline.
+
+        :param submits: it may call sbatch.
+        :returns: what ``work`` gave, by way of JSON.
+        :raises NothingThereError: the job has just been removed.
+        """
+        found = job_folder(self.folder, key)
+        if found is None:
+            raise NothingThereError(f"job {key} has just been removed")
+        record = self.folder.record(key)
+        site = self.site
+        deadline_s = site.owner_timeout_s + QUESTIONS * site.query_timeout_s
+        if submits:
+            deadline_s += site.submit_timeout_s
+        answer = in_child(
+            found.uid, *identity(found.uid), lambda: json.dumps(work(record)).encode("ascii"), deadline_s
+        )
+        try:
+            content = json.loads(answer)
+        except ValueError as error:
+            raise BadDataError(f"the owner's child answered nonsense: {error}") from error
+        if not isinstance(content, dict):
+            raise BadDataError("the owner's child answered nonsense: no object")
+        return content
+
+
+def bench() -> Bench:
+    """The site as it is configured here, and facts by the person who calls."""
+    site = load_site()
+    host = socket.gethostname()
+    environment = commands_environment(site.slurm_bin or "")
+    means = Means(
+        port=SlurmCommands(environment, timeout_s=site.query_timeout_s),
+        policy=Policy(site.rules, site.most_submissions, site.launch_failures),
+        by=f"user:{pwd.getpwuid(os.geteuid()).pw_name}@{host}",
+        submit_timeout_s=site.submit_timeout_s,
+        message_timeout_s=site.message_timeout_s,
+        site_environment=environment,
+    )
+    return Bench(site, StateFolder(site.state), means, host)
+
+
+__all__ = ["Bench", "bench"]
