@@ -54,6 +54,17 @@ class Record:
         """
         return self.parse(self.read_bytes())
 
+    def stamp(self) -> int:
+        """The time stamp (``st_mtime_ns``) of the folder of facts, which every new fact changes; 0 without one.
+
+        :raises ServiceAwayError: the state folder does not answer.
+        """
+        with state_trouble("reading record", self.facts_folder):
+            try:
+                return os.lstat(self.facts_folder).st_mtime_ns
+            except FileNotFoundError:
+                return 0
+
     def read_bytes(self) -> list[bytes]:
         """The facts as bytes, in order, not parsed: what a child that reads as the owner hands over.
 

@@ -79,7 +79,7 @@ exit {status}"""
 def test_the_scripts_are_those_that_the_documents_name() -> None:
     assert sorted(path.name for path in SCRIPTS.iterdir()) == sorted(ALL)
     text = (TOP / "docs" / "cessation.md").read_text()
-    assert all(f"`{name}`" in text for name in ALL)
+    assert all(f"- `{name}" in text for name in ALL)
     assert all(os.access(SCRIPTS / name, os.X_OK) for name in ALL)
 
 

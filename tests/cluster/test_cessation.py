@@ -34,7 +34,6 @@ def power(cluster: Cluster) -> Iterator[Power]:
 @pytest.fixture
 def ghost(cluster: Cluster) -> Iterator[Ghost]:
     """A shared job whose notes no tick takes away; the cluster is whole and idle again after it."""
-    cluster.reset()
     cluster.service_off()
     yield Ghost(cluster)
     cluster.reset()
