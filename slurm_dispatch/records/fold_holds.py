@@ -92,6 +92,10 @@ class HoldFacts(Building):
         if self.phase is Phase.CLOSED:
             raise BadDataError("a job that is closed cannot be changed")
         self.spec = self.spec.changed(body)
+        self.given.update(body["given"])
+        if self.due is not None:  # what a person says counts for more than what was decided before he did
+            marks = tuple(f"--{name}=" for name in body["given"])
+            self.due = replace(self.due, changes=tuple(it for it in self.due.changes if not it.startswith(marks)))
 
     def _adopted(self, fact: Fact, body: Any) -> None:
         number = self.next_number(body["submission"])

@@ -322,6 +322,7 @@ class State:
     :param numbers_used: the greatest submission number that was ever used, also by ``adopted``.
     :param over: what waits for a decision; only while the job is ``ended``.
     :param due: the next submission; only while the job waits or is held.
+    :param given: options of sbatch that a person has changed since the current submission was made.
     :param hold: a person's, until it is released, in whatever phase.
     :param holding: what holds the job; only in the phase ``held``.
     :param held: the base of the clock of ``holding``, once there is one.
@@ -351,6 +352,7 @@ class State:
     decision: Decision | None
     over: Over | None
     due: Due | None
+    given: frozenset[str]
     hold: Hold | None
     holding: Holding | None
     held: Held | None
