@@ -114,7 +114,7 @@ def _text(key: str, state: State, facts: Sequence[Fact], seen: Glance, now: floa
         ("owner", f"{spec.user} (uid {spec.uid}), submitted on {spec.host}"),
         ("state", state_text(state)),
         ("checkpoint", dash(spec.root) + (" (shared)" if spec.shared else "")),
-        ("script", f"{' '.join([script, *spec.script_args])}, in {spec.workdir}"),
+        ("script", f"{' '.join([script, *spec.script_args])}, in {spec.workdir}{_on_disk(state)}"),
         ("rules", "; ".join(spec.rules) if spec.rules else "built in"),
         ("created", both(state.created, now)),
         ("changed", both(state.changed, now)),
@@ -138,6 +138,26 @@ def _text(key: str, state: State, facts: Sequence[Fact], seen: Glance, now: floa
     width = max(len(name) for name, _ in lines)
     text = "\n".join(f"{name.ljust(width)}  {one_line(value)}" for name, value in lines)
     return "\n\n".join([text, _submission_table(state), f"{len(facts)} facts; --facts shows them"])
+
+
+def _on_disk(state: State) -> str:
+    """Whether the script's file is another by now than what will be submitted; nothing where it cannot be read."""
+    import hashlib
+    import os
+
+    from slurm_dispatch.errors import DispatchError
+    from slurm_dispatch.submit.script import read_file
+
+    spec = state.spec
+    if spec.wrap or spec.script_name is None or os.geteuid() != spec.uid:
+        return ""
+    try:
+        content = read_file(spec.script_name, spec.workdir)
+    except DispatchError:
+        return ""
+    if hashlib.sha256(content).hexdigest() == state.script_sha256:
+        return ""
+    return f"; the file is another by now, and dispatch update {spec.job} --script {spec.script_name} takes it"
 
 
 _SETTLED = {"open": "no answer yet", "submitted": "-", "rejected": "rejected", "burnt": "never arrived"}

@@ -241,7 +241,14 @@ _NODES: tuple[Setting, ...] = (
         1,
         SUBMISSION_MAX,
     ),
-    Setting("breaker_window_s", "seconds", 600, "See breaker_count.", 60, DAY_S),
+    Setting(
+        "breaker_window_s",
+        "seconds",
+        600,
+        "The time that breaker_count and breaker_store_errors are about.",
+        60,
+        DAY_S,
+    ),
     Setting(
         "breaker_drained",
         "int",

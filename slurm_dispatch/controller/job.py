@@ -11,7 +11,7 @@ import time
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
-from slurm_dispatch.controller import elders, hearsay, settle
+from slurm_dispatch.controller import elders, hearsay, index, rest, settle
 from slurm_dispatch.controller.ends import look
 from slurm_dispatch.controller.engine import Engine
 from slurm_dispatch.controller.siteview import Tally
@@ -64,6 +64,7 @@ class Report:
     :param done_notes: notes that are facts now.
     :param refuse: identity words of submissions that must not start any more.
     :param site: what it has to say for the whole site, as :mod:`slurm_dispatch.controller.hearsay` packs it.
+    :param rest: its entry of the index, as :func:`slurm_dispatch.controller.index.pack` packs it; empty: none.
     """
 
     key: str
@@ -76,6 +77,7 @@ class Report:
     done_notes: list[str] = field(default_factory=list)
     refuse: list[str] = field(default_factory=list)
     site: dict[str, Any] = field(default_factory=dict)
+    rest: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,6 +110,7 @@ class Job:
     :param details: shared by the jobs of one owner, so that accounting is asked once for all.
     :param user: the owner's name here.
     :param tally: shared by the jobs of one owner, so that one pass keeps to the site's bounds.
+    :param before: what the index says of the job.
     :ivar waits: why nothing more could be done, for a person, or empty.
     """
 
@@ -120,7 +123,9 @@ class Job:
         *,
         user: str = "",
         tally: Tally | None = None,
+        before: index.Entry | None = None,
     ) -> None:
+        self._before = before
         self._record = record
         self._view = view
         self._details = details
@@ -170,6 +175,7 @@ class Job:
     def _steps(self, only: frozenset[Phase] = frozenset(Phase)) -> None:
         """Step by step, as long as the job is in one of the phases ``only``."""
         for _ in range(ROUNDS_MAX):
+            stamp, now = self._record.stamp(), time.time()
             facts = self._record.read()
             state = fold(facts)
             if state.phase not in only:
@@ -180,17 +186,22 @@ class Job:
             if time.monotonic() > self._means.stop_at:
                 self.report.soon = True
                 return
-            actions = decide(state, self._observe(state), policy, self._view.at)
+            seen = self._observe(state)
+            actions = decide(state, seen, policy, self._view.at)
             if any(isinstance(action, LookUp) for action in actions):
                 actions = decide(state, self._observe(state, look_up=True), policy, self._view.at)
             lift = self._engine.lift(state, policy)
-            if not self._perform(state, actions if lift is None else [lift, *actions], facts):
+            actions = actions if lift is None else [lift, *actions]
+            if not self._perform(state, actions, facts):
                 self._finish(state, facts)
+                since = index.since_of(self._before, stamp, now)
+                self._rest(state, rest.needs(state, seen, actions, self._view), stamp, since)
                 return
 
     def _observe(self, state: State, *, look_up: bool = False) -> Observation:
         seen = look(state, self._view, self._details)
         self.report.soon = seen.soon
+        self.report.trouble = seen.strange or self.report.trouble
         notes = self._view.notes_of(state.spec.job)
         lookups = None
         if look_up and state.current is not None and state.current.settled is Settled.OPEN:
@@ -322,6 +333,25 @@ class Job:
         ]
         long_closed = state.closed is not None and self._view.at - state.closed.at > settle.KEEP_START_S
         self.report.refuse = [] if long_closed else [word for word in burnt[-REFUSE_MAX:] if word not in there]
+
+    def _rest(self, state: State, needs: str, stamp: int, since: float) -> None:
+        """Say with what the job has nothing to do; ``stamp`` is of the facts that made ``state``."""
+        report, view, key = self.report, self._view, state.spec.job
+        if report.trouble or report.soon or report.refuse or report.done_notes:
+            needs = index.WORK
+        current = 0 if state.object is None else state.object.slurm_job_id
+        entry = index.Entry(
+            state.seq,
+            state.phase.value,
+            current,
+            rest.due(state, view, report.due),
+            stamp,
+            index.line_of(index.lines(view, key, state.spec.uid, current)),
+            index.notes_of(note.name for note in view.notes_of(key)),
+            needs,
+            since,
+        )
+        report.rest = index.pack(entry)
 
     def _say(self, kind: str, body: Mapping[str, Any]) -> None:
         if kind == "end":

@@ -36,6 +36,8 @@ if TYPE_CHECKING:
 
 NODES_AGE_S = 60.0
 """A pass between full ones takes the nodes of the last full one, if they are no older than this."""
+SILENT_AGE_S = 2.0
+"""While one is silent, passes between full ones ask too, no more often than this."""
 ENDS_MATTER_S = 3600.0
 """The nodes are asked for as long as an execution has failed within this time: one may be drained because of it."""
 TELL_AT_ONCE = 4
@@ -89,14 +91,14 @@ class Keeper:
 
         :param content: what :func:`~slurm_dispatch.controller.hints.read` read.
         :param at: Unix seconds, before anything was asked.
-        :param full: Slurm is asked for its nodes, if anything depends on them.
+        :param full: Slurm is asked for its nodes, if anything depends on them; otherwise only while one is silent.
         """
         self._collect()
         self._before = before = hints.unpack(content)
         reading = clock.advance(before.clock, at)
         suspects = Suspects(why="not asked")
         seen = before.silence
-        if full and self._nodes_matter(before, at):
+        if (full and self._nodes_matter(before, at)) or self._is_waited_for(before):
             self._nodes, self._nodes_at = self._port.nodes(), time.monotonic()
             seen = silence.look(before.silence, self._nodes, at)
             if self._rules.suspicion:
@@ -125,6 +127,11 @@ class Keeper:
             known=True,
         )
         return self._given
+
+    def _is_waited_for(self, before: Hints) -> bool:
+        """A node is silent, and a job may be waiting for the moment from which that counts."""
+        late = time.monotonic() - self._nodes_at > SILENT_AGE_S
+        return self._rules.suspicion and bool(before.silence.silent) and late
 
     def _nodes_matter(self, before: Hints, at: float) -> bool:
         ends = before.recent.ends

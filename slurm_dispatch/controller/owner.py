@@ -12,31 +12,41 @@ import os
 import pwd
 import time
 from dataclasses import asdict, fields
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 from slurm_dispatch.controller.job import REFUSE_MAX, Job, Means, Report
-from slurm_dispatch.controller.settle import KEEP_START_S
 from slurm_dispatch.controller.siteview import Tally
 from slurm_dispatch.controller.view import Details, View
-from slurm_dispatch.durable import read_regular
-from slurm_dispatch.errors import BadDataError, DispatchError, StoreError, one_line
+from slurm_dispatch.durable import open_folder
+from slurm_dispatch.errors import BadDataError, DispatchError, one_line
 from slurm_dispatch.model.identity import parse_word
-from slurm_dispatch.records.facts import parse_fact
-from slurm_dispatch.records.forms import JSON_SIZE_MAX
-from slurm_dispatch.state.jobs import Record
+from slurm_dispatch.state.jobs import FACTS, Record
+from slurm_dispatch.state.trouble import state_trouble
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Sequence
+    from collections.abc import Collection, Mapping, Sequence
+
+    from slurm_dispatch.controller.index import Entry
 
 LINES_MAX = 64
 """Lines of the log from one job in one pass."""
 LINE_MAX = 500
 
 
-def work(jobs_folder: str, uid: int, keys: Sequence[str], view: View, means: Means) -> bytes:
+def work(
+    jobs_folder: str,
+    uid: int,
+    keys: Sequence[str],
+    view: View,
+    means: Means,
+    *,
+    before: Mapping[str, Entry] = MappingProxyType({}),
+) -> bytes:
     """Take every step of these jobs that can be taken now; one that is broken never stops the others.
 
     :param uid: the owner; a record that says otherwise is bad data.
+    :param before: what the index says of them.
     :returns: a JSON list of reports for :func:`unpack`.
     """
     details = Details(means.port, accounting=view.accounting)
@@ -45,10 +55,7 @@ def work(jobs_folder: str, uid: int, keys: Sequence[str], view: View, means: Mea
     user, tally = user_name(uid), Tally()
     for key in keys:
         record = Record(os.path.join(jobs_folder, key))
-        if _quiet(view, key) and not view.of_key(key) and is_closed(record):
-            reports.append(Report(key, closed=True))
-            continue
-        job = Job(record, view, details, means, user=user, tally=tally)
+        job = Job(record, view, details, means, user=user, tally=tally, before=before.get(key))
         with _Trouble(job.report):
             spec = job.want().spec
             if spec.uid != uid:
@@ -66,21 +73,47 @@ def work(jobs_folder: str, uid: int, keys: Sequence[str], view: View, means: Mea
     return json.dumps([asdict(report) for report in reports]).encode("ascii")
 
 
+def moved(jobs_folder: str, stamps: Mapping[str, int]) -> bytes:
+    """Which of these jobs have a folder of facts with another time stamp: one look at each, and nothing is opened.
+
+    :param stamps: by key, as :meth:`~slurm_dispatch.state.jobs.Record.stamp` read it.
+    :returns: a JSON list of keys for :func:`unpack_moved`.
+    """
+    found: list[str] = []
+    with state_trouble("reading records", jobs_folder):
+        descriptor = open_folder(jobs_folder)
+    try:
+        for key, stamp in stamps.items():
+            try:
+                if os.stat(f"{key}/{FACTS}", dir_fd=descriptor, follow_symlinks=False).st_mtime_ns == stamp:
+                    continue
+            except OSError:
+                pass  # whatever it is, the job's own pass says it
+            found.append(key)
+    finally:
+        os.close(descriptor)
+    return json.dumps(found).encode("ascii")
+
+
+def unpack_moved(data: bytes, stamps: Mapping[str, int]) -> list[str]:
+    """What :func:`moved` answered, in the order of ``stamps``.
+
+    :raises BadDataError: it is no list of texts; what is none of the asked keys is passed over.
+    """
+    try:
+        content = json.loads(data)
+        told = {key for key in content if isinstance(key, str)}
+    except (ValueError, TypeError, RecursionError) as error:
+        raise BadDataError(f"the owner's child answered nonsense: {error}") from error
+    return [key for key in stamps if key in told]
+
+
 def user_name(uid: int) -> str:
     """The name that this uid has here, or the uid as text."""
     try:
         return pwd.getpwuid(uid).pw_name
     except KeyError:
         return str(uid)
-
-
-def _quiet(view: View, key: str) -> bool:
-    """No note of a closed job waits to become a fact, and none is old enough to go."""
-    notes = view.notes_of(key)
-    starts = [note for note in notes if note.kind == "start"]
-    if any(note.kind not in {"start", "refuse"} for note in notes) or (notes and not starts):
-        return False
-    return all(view.at - note.at <= KEEP_START_S for note in starts)
 
 
 class _Trouble:
@@ -101,22 +134,6 @@ class _Trouble:
             # The outermost frame of one job: a bug that one record brings out must not stop the owner's others.
             self._report.trouble = one_line(f"bug: {type(error).__name__}: {error}")
             return not os.environ.get("DISPATCH_TRACEBACK")
-        return False
-
-
-def is_closed(record: Record) -> bool:
-    """The last fact closes the job. Reads one name list and one file, so that old jobs cost next to nothing.
-
-    False wherever it is not sure; the whole record tells then.
-    """
-    try:
-        names = [name for name in os.listdir(record.facts_folder) if name.isdigit()]
-        if not names:
-            return False
-        last = max(names)
-        data = read_regular(os.path.join(record.facts_folder, last), JSON_SIZE_MAX)
-        return parse_fact(int(last), data).kind == "closed"
-    except (OSError, StoreError, DispatchError):
         return False
 
 
@@ -143,8 +160,9 @@ def unpack(data: bytes, keys: Sequence[str], notes: Collection[str]) -> list[Rep
 
 
 def _report(item: dict[str, Any]) -> Report:
-    report = Report(**{field.name: item[field.name] for field in fields(Report)})
-    for name, kind in (("key", str), ("seq", int), ("closed", bool), ("soon", bool), ("trouble", str)):
+    report = Report(**{field.name: item[field.name] for field in fields(Report) if field.name in item})
+    kinds = {"key": str, "seq": int, "closed": bool, "soon": bool, "trouble": str, "rest": str}
+    for name, kind in kinds.items():
         if not isinstance(getattr(report, name), kind):
             raise TypeError(f"{name} is of the wrong type")
     for name in ("lines", "done_notes", "refuse"):
@@ -166,4 +184,4 @@ def _is_note_of(name: str, key: str) -> bool:
     )
 
 
-__all__ = ["LINES_MAX", "LINE_MAX", "is_closed", "unpack", "user_name", "work"]
+__all__ = ["LINES_MAX", "LINE_MAX", "moved", "unpack", "unpack_moved", "user_name", "work"]

@@ -2,37 +2,49 @@
 
 The law of this module: *the tick itself touches no file.* The state folder is read and written by children, as
 SlurmUser and as each job's owner, so that a filesystem that hangs and an owner who means ill can stop their own
-work only. A fixed number of Slurm calls are made here (the queue; once a process, the configuration), whatever
-the number of jobs; what changed is asked for by the owners' children.
+work only. A fixed number of Slurm calls are made here (the queue; the nodes where something hangs on them; once a
+process the configuration, when there is something to do), whatever the number of jobs; what changed is asked for by
+the owners' children.
+
+A full pass goes in steps: the jobs and the names of the notes are listed; the queue is asked; the index
+(:mod:`slurm_dispatch.controller.index`) picks the jobs that something tells of; each owner's child looks whether the
+others' records have changed; only then the notes of those that are visited are read, and their owners' children do
+the work. Where nothing changed this ends after the third step, and nothing is written but the time of the tick.
 """
 
 from __future__ import annotations
 
 import os
 import pwd
-import stat
 import time
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from slurm_dispatch.controller import hearsay, hints, owner
+from slurm_dispatch.controller import hearsay, index, owner
 from slurm_dispatch.controller.children import Children, Ended
 from slurm_dispatch.controller.job import SOON_S, Means, Report
 from slurm_dispatch.controller.keeper import Keeper
-from slurm_dispatch.controller.kick import TIMELY, URGENT
+from slurm_dispatch.controller.sitefolder import (
+    ORPHAN_AFTER_S,
+    Settings,
+    SiteFolder,
+    job_folder,
+    orphan_names,
+    orphans,
+)
 from slurm_dispatch.controller.siterules import SiteRules
-from slurm_dispatch.controller.view import Folder, View, key_in, notes_by_key, pack_folder, unpack_folder
-from slurm_dispatch.errors import BadDataError, ConfigurationError, DispatchError, NotAllowedError
-from slurm_dispatch.model.identity import check_key, parse_word
+from slurm_dispatch.controller.view import Folder, View, key_in, notes_by_key
+from slurm_dispatch.errors import DispatchError, NotAllowedError
 from slurm_dispatch.slurm.port import SlurmPort, Unknown
 from slurm_dispatch.state.as_user import groups_of, in_child
-from slurm_dispatch.state.folder import JobFolder, StateFolder
+from slurm_dispatch.state.notes import NotesRead
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping, Sequence
+    from collections.abc import Callable, Collection, Iterable, Mapping
 
+    from slurm_dispatch.controller.index import Entry, Index
     from slurm_dispatch.controller.siteview import SiteView
-    from slurm_dispatch.state.notes import Note
+    from slurm_dispatch.state.folder import JobFolder
 
 PATIENCE_S = 5.0
 """How long a pass of the loop waits for owners' children; one that takes longer is collected by a later pass."""
@@ -40,20 +52,18 @@ PUT_OFF_S = (30.0, 600.0)
 """An owner whose child hung is put off for the first, doubled each time up to the second."""
 REPEAT_S = 3600.0
 """The same trouble of the same job is said again after this."""
-ORPHAN_AFTER_S = 30 * 86400.0
-"""A note goes after this if its job has no record: its owner has removed it, or it never was one."""
 SAID_MAX = 10_000
 """Troubles that are remembered as said."""
 OWNER_ANSWER_MAX = 16 << 20
 """Bytes that one owner's child may answer: the reports of 20,000 jobs with all their notes."""
 OWNER_LINES_MAX = 200
 """Lines of the log from one owner's jobs in one pass."""
+RESERVE_S = 5.0
+"""An owner's child begins nothing this long before its deadline: it has its report to hand over."""
 DUE_LEAST_S = 1.0
 """A job that asks to be looked at again is, no sooner than this: each such look asks for the queue."""
 ANSWER_S = 0.5
 """How often one looks whether a command of the site's (notify, cessation) has answered."""
-SITE_TIMEOUT_S = 20.0
-"""Deadline of the children that read and write the site's own folder."""
 
 
 @dataclass(slots=True)
@@ -61,7 +71,7 @@ class Memory:
     """What a loop remembers between passes. Nothing of it is needed for correctness; cron begins with none."""
 
     put_off: dict[int, tuple[float, float]] = field(default_factory=dict)  # uid: until (monotonic), length
-    closed: set[str] = field(default_factory=set)
+    indexes: dict[int, Index] = field(default_factory=dict)  # by uid
     notes: set[str] = field(default_factory=set)  # names that an owner's child has seen
     asked: dict[str, int] = field(default_factory=dict)  # key: how often it was not clear yet
     due: dict[str, float] = field(default_factory=dict)  # key: Unix seconds
@@ -69,33 +79,20 @@ class Memory:
     config: Mapping[str, str] | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class Settings:
-    """What the tick needs of the site's configuration.
-
-    :param state: the state folder.
-    :param user_mode: everything is the caller's: only his jobs, and the notes as himself.
-    :param slurm_user: whose ``notes/`` is.
-    :param accounting: the site has it; ``None``: Slurm's configuration tells.
-    :param owner_timeout_s: how long an owner's child may take beside the sbatch that it waits for.
-    """
-
-    state: str
-    user_mode: bool
-    slurm_user: str
-    host: str
-    cluster: str = ""
-    accounting: bool | None = None
-    owner_timeout_s: float = 20.0
-
-
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class _Work:
-    """What an owner's child was given."""
+    """What an owner's child was given.
+
+    :param keys: the jobs that it works on; those that wait until it has looked, if it only looks.
+    :param stamps: it looks which of these records have changed, and does no more.
+    :param late: nobody waits any more for what it has seen.
+    """
 
     uid: int
     keys: tuple[str, ...]
-    notes: frozenset[str]
+    notes: frozenset[str] = frozenset()
+    stamps: Mapping[str, int] | None = None
+    late: bool = False
 
 
 class Controller:
@@ -120,8 +117,10 @@ class Controller:
         self._log = log
         self._children = Children(answer_max=OWNER_ANSWER_MAX) if children is None else children
         self._memory = Memory()
-        self._site: Children = Children(2)
+        self._site = SiteFolder(settings, self._trouble)
         self._under_way: dict[str, _Work] = {}
+        self._moved: dict[int, list[str]] = {}  # by uid: jobs whose records were seen to have changed
+        self._basis = ""
         self._to_write: tuple[dict[str, None], dict[str, None]] = ({}, {})  # in order, each once
 
     def tick(self, *, full: bool, patience_s: float | None = None) -> float | None:
@@ -132,23 +131,66 @@ class Controller:
         :returns: in how many seconds a job that is not clear yet should be looked at again, or ``None``.
         """
         at = time.time()
-        folder = self._read_folder(full=full)
-        if folder is None:
+        done = self._full(at, patience_s) if full else self._quick(at, patience_s)
+        if not done:
             return None
+        self._write(ended=full)
+        return self._again()
+
+    def _quick(self, at: float, patience_s: float | None) -> bool:
+        """The jobs that something has come for; false where the state folder does not answer."""
+        memory = self._memory
+        also = self._unclear() | {key for key, moment in memory.due.items() if moment <= at}
+        folder = self._site.some(also, memory.notes)
+        if folder is None:
+            return False
+        site = self._keeper.begin(folder.site, at, full=False)
         by_key = notes_by_key(folder.notes)
-        site = self._keeper.begin(folder.site, at, full=full)
-        jobs = self._chosen(folder.jobs, by_key, full=full, now=at)
-        view: View | None = None
-        if jobs or full:
-            view = self._view(at, folder, by_key, site)
-            if full:
-                jobs = self._with_strays(jobs, folder.jobs, view)
+        fresh = {
+            key
+            for key, notes in by_key.items()
+            if any(note.name not in memory.notes and note.kind != "refuse" for note in notes)
+        }
+        jobs = [job for job in self._mine(folder) if job.key in fresh or job.key in also]
+        if jobs:
+            view = self._view(at, site)
+            self._complete(view, NotesRead(folder.notes, folder.bad, more=False, unread=folder.unread))
             self._start(jobs, view)
         self._collect(patience_s)
-        if full:
-            self._memory.notes &= {note.name for note in folder.notes}
-        self._write_folder(ended=full)
-        return self._again()
+        return True
+
+    def _full(self, at: float, patience_s: float | None) -> bool:
+        """All jobs; false where the state folder does not answer."""
+        memory = self._memory
+        folder = self._site.every(memory.indexes.keys())
+        if folder is None:
+            return False
+        site = self._keeper.begin(folder.site, at, full=True)
+        jobs = self._mine(folder)
+        names: dict[str, list[str]] = {}
+        for name in folder.names:
+            names.setdefault(key_in(name), []).append(name)
+        view = self._view(at, site) if jobs else None
+        visited = [] if view is None else self._pick(jobs, folder, names, view, patience_s)
+        keys = {job.key for job in visited}
+        wanted = {name for key in keys for name in names.get(key, ())}
+        read = self._site.notes(frozenset(wanted.union(orphan_names(folder, at))), keys)
+        if read is None:
+            return False
+        self._to_write[0].update(dict.fromkeys(orphans(Folder(folder.jobs, read.notes, ()), at)))
+        if view is not None and visited:
+            self._complete(view, NotesRead(read.notes, read.bad, more=False, unread=read.unread | folder.unread))
+            self._start(visited, view)
+        self._collect(patience_s)
+        # What was there when a job was last visited is nothing new.
+        passed = {name for job in jobs if job.key not in keys for name in names.get(job.key, ())}
+        memory.notes = memory.notes.intersection(folder.names) | passed
+        return True
+
+    def _mine(self, folder: Folder) -> tuple[JobFolder, ...]:
+        if self._settings.user_mode:
+            return tuple(job for job in folder.jobs if job.uid == os.geteuid())
+        return folder.jobs
 
     def put_off(self, uids: Iterable[int]) -> None:
         """Leave the jobs of these owners alone for a while, and say so."""
@@ -159,17 +201,7 @@ class Controller:
 
     def as_slurm_user(self, work: Callable[[], bytes], deadline_s: float) -> bytes:
         """Do ``work`` as SlurmUser, or as the caller in user mode. Blocks; see :func:`in_child`."""
-        if self._settings.user_mode or os.geteuid() != 0:
-            return in_child(os.geteuid(), os.getegid(), os.getgroups(), work, deadline_s, site_files=True)
-        try:
-            user = pwd.getpwnam(self._settings.slurm_user)
-        except KeyError as error:
-            raise ConfigurationError(
-                f"there is no user {self._settings.slurm_user} on this host", hint="slurm_user must name SlurmUser"
-            ) from error
-        return in_child(
-            user.pw_uid, user.pw_gid, groups_of(user.pw_name, user.pw_gid), work, deadline_s, site_files=True
-        )
+        return self._site.as_slurm_user(work, deadline_s)
 
     def stop(self) -> None:
         """End what still runs."""
@@ -177,158 +209,136 @@ class Controller:
         self._site.stop()
         self._keeper.stop()
 
-    # The site's folder.
-
-    def _read_folder(self, *, full: bool) -> Folder | None:
-        state, memory, now = self._settings.state, self._memory, time.time()
-        also = self._unclear() | {key for key, moment in memory.due.items() if moment <= now}
-
-        def read() -> bytes:
-            folder = StateFolder(state, slurm_uid=os.geteuid())
-            if full:
-                jobs = tuple(folder.jobs())
-                notes = folder.notes().read(first=frozenset(job.key for job in jobs))
-            else:  # few jobs of many: neither a stat nor a read of the others
-                kinds = URGENT + TIMELY
-                names = [
-                    name for name in folder.notes().names() if name.startswith(kinds) and name not in memory.notes
-                ]
-                keys = also | {key_in(name) for name in names}
-                notes = folder.notes().read(lambda name: key_in(name) in keys)
-                jobs = tuple(job for key in sorted(keys) if (job := job_folder(folder, key)) is not None)
-            site = hints.read(hints.tick_folder(state))
-            return pack_folder(Folder(jobs, notes.notes, notes.bad, notes.unread, site))
-
-        answer = self._in_site("read", lambda: self.as_slurm_user(read, SITE_TIMEOUT_S))
-        if answer is None:
-            return None
-        try:
-            folder = unpack_folder(answer)
-        except DispatchError as error:
-            self._trouble("", error.line())
-            return None
-        for name, why in folder.bad:
-            self._trouble(name, f"note {name}: {why}")
-        if full:
-            self._to_write[0].update(dict.fromkeys(orphans(folder, now)))
-        if self._settings.user_mode:
-            mine = tuple(job for job in folder.jobs if job.uid == os.geteuid())
-            return Folder(mine, folder.notes, folder.bad, folder.unread, folder.site)
-        return folder
-
-    def _write_folder(self, *, ended: bool) -> None:
+    def _write(self, *, ended: bool) -> None:
+        """What is to be written in the site's folder, if anything is."""
         remove, refuse = self._to_write
-
-        def write() -> bytes:
-            notes = StateFolder(self._settings.state, slurm_uid=os.geteuid()).notes()
-            for text in refuse:
-                word = parse_word(text)
-                if word is not None:
-                    notes.write_refuse(word)
-            notes.remove(remove)
-            return b""
-
-        files = self._keeper.end(time.time())
-
-        def last() -> bytes:
-            hints.write(hints.tick_folder(self._settings.state), files)
-            if ended:
-                StateFolder(self._settings.state).tick_done()
-            return b""
-
-        if (remove or refuse) and self._in_site(
-            "write", lambda: self.as_slurm_user(write, SITE_TIMEOUT_S)
-        ) is not None:
+        if (remove or refuse) and self._site.write_notes(remove, refuse):
             self._to_write = ({}, {})
-        if ended or files:
-            own = (os.geteuid(), os.getegid(), os.getgroups())
-            self._in_site("last", lambda: in_child(*own, last, SITE_TIMEOUT_S, site_files=True))
-
-    def _in_site(self, name: str, work: Callable[[], bytes]) -> bytes | None:
-        """Work in the site's folder, waited for; ``None`` where it failed (said) or an older one still hangs."""
-        if self._site.busy(name):
-            self._trouble("", f"the state folder {self._settings.state} does not answer")
-            return None
-        self._site.start(name, work, SITE_TIMEOUT_S + 5.0)
-        while True:
-            for ended in self._site.wait(SITE_TIMEOUT_S + 10.0):
-                if ended.name == name:
-                    if ended.answer is None:
-                        self._trouble("", f"the state folder {self._settings.state}: {ended.why}")
-                    return ended.answer
-            if not self._site.busy(name):
-                return None
+        files = self._keeper.end(time.time())
+        changed = {uid: it for uid, it in self._memory.indexes.items() if it.changed} if ended else {}
+        texts = {uid: index.render(it, uid, self._basis) for uid, it in changed.items()}
+        if (ended or files) and self._site.write_own(files, texts, ended=ended):
+            for it in changed.values():
+                it.changed = False
 
     # Slurm.
 
-    def _view(self, at: float, folder: Folder, by_key: dict[str, list[Note]], site: SiteView) -> View:
-        memory, settings = self._memory, self._settings
+    def _view(self, at: float, site: SiteView) -> View:
+        """The queue; :meth:`_complete` adds what only those who work need."""
         queue = self._port.queue()
         if isinstance(queue, Unknown):
             self._trouble("", f"Slurm does not tell its queue: {queue.why}")
-        elif memory.config is None:
+        settings = self._settings
+        return View(at, settings.host, settings.cluster, queue, settings.accounting, {}, True, site=site)
+
+    def _complete(self, view: View, notes: NotesRead) -> None:
+        memory = self._memory
+        if memory.config is None and view.told:
             config = self._port.config()
             memory.config = None if isinstance(config, Unknown) else config
-        accounting, cluster = settings.accounting, settings.cluster
         if memory.config is not None:
-            if accounting is None:
-                accounting = "slurmdbd" in memory.config.get("AccountingStorageType", "")
-            cluster = cluster or memory.config.get("ClusterName", "")
-        bad = frozenset(key_in(name) for name, _ in folder.bad) | folder.unread
-        return View(at, settings.host, cluster, queue, accounting, by_key, True, memory.config, bad, site)
+            if view.accounting is None:
+                view.accounting = "slurmdbd" in memory.config.get("AccountingStorageType", "")
+            view.cluster = view.cluster or memory.config.get("ClusterName", "")
+        view.config = memory.config
+        view.notes = notes_by_key(notes.notes)
+        view.bad = frozenset(key_in(name) for name, _ in notes.bad) | notes.unread
 
     # The owners.
 
-    def _chosen(
-        self, jobs: Sequence[JobFolder], by_key: Mapping[str, Sequence[Note]], *, full: bool, now: float
+    def _pick(
+        self,
+        jobs: Iterable[JobFolder],
+        folder: Folder,
+        names: Mapping[str, list[str]],
+        view: View,
+        patience_s: float | None,
     ) -> list[JobFolder]:
-        memory = self._memory
-        fresh = {
-            key
-            for key, notes in by_key.items()
-            if any(note.name not in memory.notes and note.kind != "refuse" for note in notes)
-        }
-        if full:
-            return [job for job in jobs if job.key not in memory.closed or job.key in fresh]
-        due, unclear = {key for key, moment in memory.due.items() if moment <= now}, self._unclear()
-        return [job for job in jobs if job.key in fresh or job.key in unclear or job.key in due]
+        """The jobs that something tells of: by the index, and by a look at the others' records."""
+        also = self._unclear() | {key for key, moment in self._memory.due.items() if moment <= view.at}
+        owned: dict[int, dict[str, JobFolder]] = {}
+        for job in jobs:
+            owned.setdefault(job.uid, {})[job.key] = job
+        self._basis = index.basis_of(self._means.policy.rules, view.site.rules)
+        visit: dict[int, list[str]] = {}
+        looks: list[str] = []
+        for uid, mine in owned.items():
+            found = self._memory.indexes.get(uid)
+            if found is None:
+                found = index.parse(folder.indexes.get(uid, ""), uid, self._basis)
+                self._memory.indexes[uid] = found
+            found.keep(mine.keys())
+            picked = found.pick(uid, mine, names, view, folder.last)
+            more = [key for key in picked.ask if key in also or key in folder.unread]
+            stamps = {key: stamp for key, stamp in picked.ask.items() if key not in more} if more else picked.ask
+            visit[uid] = picked.visit + more
+            if stamps and not self._aside(uid):
+                looks.append(self._look(uid, tuple(visit[uid]), stamps))
+        self._collect(patience_s, looks)
+        for name in looks:
+            work = self._under_way.get(name)
+            if work is not None:
+                work.late, visit[work.uid] = True, []
+        for uid, keys in self._moved.items():
+            visit[uid] += keys
+        self._moved.clear()
+        return [owned[uid][key] for uid, keys in visit.items() for key in keys]
 
-    def _with_strays(self, jobs: list[JobFolder], every: Iterable[JobFolder], view: View) -> list[JobFolder]:
-        """The jobs, and those closed ones of which the queue still has something."""
-        chosen = {job.key for job in jobs}
-        return jobs + [job for job in every if job.key not in chosen and view.of_key(job.key)]
+    def _aside(self, uid: int) -> bool:
+        """The owner's jobs are left alone: his child hung, or still works."""
+        until, _ = self._memory.put_off.get(uid, (0.0, 0.0))
+        return until > time.monotonic() or self._children.busy(f"uid {uid}")
+
+    def _look(self, uid: int, keys: tuple[str, ...], stamps: Mapping[str, int]) -> str:
+        """Start the child that looks which records have changed; its name."""
+        name, jobs_folder = f"uid {uid}", self._jobs_folder()
+        self._under_way[name] = _Work(uid, keys, stamps=stamps)
+        self._children.start(name, *self._as_owner(uid, lambda _: owner.moved(jobs_folder, stamps)))
+        return name
 
     def _start(self, jobs: Iterable[JobFolder], view: View) -> None:
         by_uid: dict[int, list[str]] = {}
         for job in jobs:
             by_uid.setdefault(job.uid, []).append(job.key)
         for uid, keys in by_uid.items():
-            until, _ = self._memory.put_off.get(uid, (0.0, 0.0))
             name = f"uid {uid}"
-            if until > time.monotonic() or self._children.busy(name):
+            if self._aside(uid):
                 for key in keys:  # the next full tick asks again
                     self._memory.asked.pop(key, None)
                     self._memory.due.pop(key, None)
                 continue
-            deadline_s = self._settings.owner_timeout_s + 2 * self._means.submit_timeout_s
             notes = frozenset(note.name for key in keys for note in view.notes_of(key))
             self._under_way[name] = _Work(uid, tuple(keys), notes)
-            self._children.start(name, self._owners_work(uid, tuple(keys), view, deadline_s), deadline_s + 10.0)
+            self._children.start(name, *self._as_owner(uid, self._owners_work(uid, tuple(keys), view)))
 
-    def _owners_work(self, uid: int, keys: tuple[str, ...], view: View, deadline_s: float) -> Callable[[], bytes]:
-        jobs_folder = os.path.join(self._settings.state, "jobs")
+    def _owners_work(self, uid: int, keys: tuple[str, ...], view: View) -> Callable[[float], bytes]:
+        found = self._memory.indexes.get(uid)
+        before: Mapping[str, Entry] = {} if found is None else found.entries
 
-        def work() -> bytes:
-            # Reserve of five seconds: to hand the report over.
-            means = self._means.until(time.monotonic() + deadline_s - 5.0)
-            gid, groups = identity(uid)
-            return in_child(uid, gid, groups, lambda: owner.work(jobs_folder, uid, keys, view, means), deadline_s)
+        def work(stop_at: float) -> bytes:
+            means = self._means.until(stop_at)
+            return owner.work(self._jobs_folder(), uid, keys, view, means, before=before)
 
         return work
 
-    def _collect(self, patience_s: float | None) -> None:
+    def _as_owner(self, uid: int, work: Callable[[float], bytes]) -> tuple[Callable[[], bytes], float]:
+        """``work``, which is told when to stop (monotonic), with the owner's rights; and its deadline in seconds."""
+        deadline_s = self._settings.owner_timeout_s + 2 * self._means.submit_timeout_s
+
+        def run() -> bytes:
+            gid, groups = identity(uid)
+            stop_at = time.monotonic() + deadline_s - RESERVE_S
+            return in_child(uid, gid, groups, lambda: work(stop_at), deadline_s)
+
+        return run, deadline_s + 10.0
+
+    def _jobs_folder(self) -> str:
+        return os.path.join(self._settings.state, "jobs")
+
+    def _collect(self, patience_s: float | None, names: Collection[str] | None = None) -> None:
+        """Take what has ended, until these children have ended (all, unless told), or patience is over."""
         until = None if patience_s is None else time.monotonic() + patience_s
-        while True:
+        while names is None or any(name in self._under_way for name in names):
             left = 3600.0 if until is None else max(0.0, until - time.monotonic())
             for ended in self._children.wait(left):
                 self._take(ended)
@@ -347,6 +357,9 @@ class Controller:
             return
         memory.put_off.pop(uid, None)
         try:
+            if work.stamps is not None:
+                self._looked(work, owner.unpack_moved(ended.answer, work.stamps))
+                return
             reports = owner.unpack(ended.answer, work.keys, work.notes)
             user = owner.user_name(uid)
             heard = [hearsay.unpack(report.site, uid, user) for report in reports]
@@ -363,12 +376,20 @@ class Controller:
         if len(lines) > OWNER_LINES_MAX:
             self._log(f"the jobs of {ended.name}: {len(lines) - OWNER_LINES_MAX} more lines are left out")
         for report, said in zip(reports, heard, strict=True):
-            self._report(report)
+            self._report(report, uid)
             self._keeper.hear(report.key, uid, user, said)
 
-    def _report(self, report: Report) -> None:
+    def _looked(self, work: _Work, changed: list[str]) -> None:
+        if work.late:
+            for key in (*work.keys, *changed):
+                self._memory.asked.setdefault(key, 0)  # the next pass visits them
+        else:
+            self._moved[work.uid] = changed
+
+    def _report(self, report: Report, uid: int) -> None:
         memory = self._memory
-        (memory.closed.add if report.closed else memory.closed.discard)(report.key)
+        if uid in memory.indexes:
+            memory.indexes[uid].put(report.key, index.entry_of(report.rest))
         if report.soon:
             memory.asked[report.key] = memory.asked.get(report.key, -1) + 1
         else:
@@ -416,22 +437,6 @@ def _lines(report: Report) -> list[tuple[str, str, bool]]:
     return lines
 
 
-def orphans(folder: Folder, now: float) -> list[str]:
-    """The names of old notes of jobs that are not there."""
-    known = {job.key for job in folder.jobs}
-    return [note.name for note in folder.notes
-            if note.word.job not in known and note.kind != "refuse" and now - note.at > ORPHAN_AFTER_S]  # fmt: skip
-
-
-def job_folder(folder: StateFolder, key: str) -> JobFolder | None:
-    """The job of this key and its owner; ``None`` if ``key`` is none or there is no such folder."""
-    try:
-        found = os.lstat(os.path.join(folder.jobs_folder, check_key(key)))
-    except (BadDataError, FileNotFoundError):
-        return None
-    return JobFolder(key, found.st_uid) if stat.S_ISDIR(found.st_mode) else None
-
-
 def identity(uid: int) -> tuple[int, list[int]]:
     """The group and the supplementary groups that this user has now.
 
@@ -448,4 +453,7 @@ def identity(uid: int) -> tuple[int, list[int]]:
     return user.pw_gid, groups_of(user.pw_name, user.pw_gid)
 
 
-__all__ = ["PATIENCE_S", "PUT_OFF_S", "REPEAT_S", "Controller", "Memory", "Settings", "identity"]
+__all__ = [
+    "ORPHAN_AFTER_S", "PATIENCE_S", "PUT_OFF_S", "REPEAT_S", "Controller", "Folder", "Memory", "Settings", "identity",
+    "job_folder", "orphans",
+]

@@ -38,7 +38,14 @@ def write_file(folder: str, name: str, content: Mapping[str, Any]) -> None:
 
     :raises ServiceAwayError: the folder is full, read-only or away.
     """
-    data = json.dumps({"v": FORMAT, **content}, sort_keys=True).encode("ascii") + b"\n"
+    write_bytes(folder, name, json.dumps({"v": FORMAT, **content}, sort_keys=True).encode("ascii") + b"\n")
+
+
+def write_bytes(folder: str, name: str, data: bytes) -> None:
+    """The same with bytes.
+
+    :raises ServiceAwayError: the folder is full, read-only or away.
+    """
     temporary = os.path.join(folder, f"{TEMPORARY_PREFIX}{secrets.token_hex(8)}")
     path = os.path.join(folder, name)
     with state_trouble("writing", path):
@@ -75,4 +82,4 @@ def rows(value: object, most: int) -> list[list[Any]]:
     return [row for row in value[-most:] if isinstance(row, list)] if isinstance(value, list) else []
 
 
-__all__ = ["FORMAT", "SIZE_MAX", "number", "read_file", "rows", "text", "write_file"]
+__all__ = ["FORMAT", "SIZE_MAX", "number", "read_file", "rows", "text", "write_bytes", "write_file"]

@@ -1,6 +1,6 @@
 """What one pass knows: the site's folder as SlurmUser read it, and Slurm's queue, at one moment.
 
-The law: *the notes are read before the queue is asked, and nothing counts as later than* :attr:`View.at`, which
+The law: *the notes are listed before the queue is asked, and nothing counts as later than* :attr:`View.at`, which
 is taken before both. So a wait that is over at that time was over when every source was asked.
 """
 
@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 from slurm_dispatch.controller.siteview import SiteView
 from slurm_dispatch.errors import BadDataError
 from slurm_dispatch.model.identity import Word, parse_word
-from slurm_dispatch.slurm.port import Absent, JobDetail, Present, Queue, QueueJob, SlurmPort, Unknown
+from slurm_dispatch.slurm.port import Absent, JobDetail, Nodes, Present, Queue, QueueJob, SlurmPort, Unknown
 from slurm_dispatch.state.folder import JobFolder
 from slurm_dispatch.state.notes import Note, key_in
 
@@ -28,6 +28,9 @@ class Folder:
 
     :param unread: keys of jobs that have more notes than were read, so that their silence says nothing.
     :param site: the tick's own files, as :func:`slurm_dispatch.controller.hints.read` read them.
+    :param names: of all notes, where only names were read.
+    :param indexes: by uid, what the owner's file of the index holds.
+    :param last: Unix seconds when the last tick ended.
     """
 
     jobs: tuple[JobFolder, ...]
@@ -35,13 +38,19 @@ class Folder:
     bad: tuple[tuple[str, str], ...]
     unread: frozenset[str] = frozenset()
     site: Mapping[str, Any] = field(default_factory=dict)
+    names: tuple[str, ...] = ()
+    indexes: Mapping[int, str] = field(default_factory=dict)
+    last: float | None = None
 
 
 def pack_folder(folder: Folder) -> bytes:
     """``folder`` as a child hands it to its parent."""
+    owned: dict[int, list[str]] = {}
+    for job in folder.jobs:
+        owned.setdefault(job.uid, []).append(job.key)
     return json.dumps(
         {
-            "jobs": [[job.key, job.uid] for job in folder.jobs],
+            "jobs": owned,
             "notes": [
                 [note.name, note.kind, str(note.word), note.cluster, note.slurm_job_id, note.at, dict(note.body)]
                 for note in folder.notes
@@ -49,6 +58,9 @@ def pack_folder(folder: Folder) -> bytes:
             "bad": folder.bad,
             "unread": sorted(folder.unread),
             "site": dict(folder.site),
+            "names": folder.names,
+            "indexes": dict(folder.indexes),
+            "last": folder.last,
         }
     ).encode("ascii")
 
@@ -61,13 +73,16 @@ def unpack_folder(data: bytes) -> Folder:
     try:
         content = json.loads(data)
         return Folder(
-            tuple(JobFolder(str(key), int(uid)) for key, uid in content["jobs"]),
+            tuple(JobFolder(key, int(uid)) for uid, keys in content["jobs"].items() for key in keys),
             tuple(_note(parts) for parts in content["notes"]),
             tuple((str(name), str(why)) for name, why in content["bad"]),
             frozenset(str(key) for key in content["unread"]),
             dict(content["site"]),
+            tuple(content["names"]),
+            {int(uid): str(text) for uid, text in content["indexes"].items()},
+            None if content["last"] is None else float(content["last"]),
         )
-    except (ValueError, KeyError, TypeError, RecursionError) as error:
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
         raise BadDataError(f"the child that read the state folder answered nonsense: {error}") from error
 
 
@@ -113,6 +128,11 @@ class View:
                 if job.word is not None:
                     self._by_key.setdefault(job.word.job, []).append(job)
 
+    @property
+    def told(self) -> bool:
+        """Slurm told its queue."""
+        return isinstance(self.queue, Queue)
+
     def of_key(self, key: str) -> list[QueueJob]:
         """The objects of the queue that carry a word of this job, whoever owns them."""
         return self._by_key.get(key, [])
@@ -151,6 +171,7 @@ class Details:
         self._since: int | None = None
         self._details: dict[int, Present[JobDetail] | Absent | Unknown] = {}
         self._rows: dict[int, Present[tuple[JobDetail, ...]] | Absent | Unknown] = {}
+        self._nodes: Nodes | Unknown | None = None
 
     def want(self, slurm_job_id: int, since: float) -> None:
         """This object's rows may be asked for; it was submitted no earlier than ``since``."""
@@ -172,6 +193,12 @@ class Details:
             self._rows.update(self._port.accounting(asked, since=self._since))
         return self._rows.get(slurm_job_id, Unknown("no answer about this object"))
 
+    def nodes(self) -> Nodes | Unknown:
+        """All nodes of the cluster, as they are after what was asked before."""
+        if self._nodes is None:
+            self._nodes = self._port.nodes()
+        return self._nodes
+
     @property
     def port(self) -> SlurmPort:
         """Slurm itself, for what must be asked at this moment."""
@@ -180,6 +207,7 @@ class Details:
     def refresh(self) -> None:
         """Forget what was answered: the next question is a new one."""
         self._details.clear()
+        self._nodes = None
         self._rows.clear()
 
     def rows_of_word(self, word: Word, uid: int, since: float) -> Present[tuple[JobDetail, ...]] | Absent | Unknown:

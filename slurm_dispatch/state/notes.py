@@ -267,6 +267,17 @@ def key_in(name: str) -> str:
     return parts[1] if len(parts) > 1 else ""
 
 
+def first_names(names: Collection[str], first: Collection[str], most: int) -> tuple[list[str], frozenset[str]]:
+    """At most ``most`` of these names of notes, each job in its turn, and the keys of jobs that have more.
+
+    :param first: keys of jobs whose notes come before all others.
+    """
+    if len(names) <= most:
+        return list(names), frozenset()
+    ordered = _in_turn(names, first)
+    return ordered[:most], frozenset(key_in(name) for name in ordered[most:] if not name.startswith(_REFUSE))
+
+
 def _in_turn(names: Iterable[str], first: Collection[str]) -> list[str]:
     """Names in the order in which they are read: every job's first one, every job's second, ...; ``refuse`` last."""
     by_key: dict[str, list[str]] = {}

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from tests.cluster.site import WAIT_S, Managed, nodes_take_jobs
+from tests.cluster.test_tick import Jobs
 
 if TYPE_CHECKING:
     import random
@@ -90,6 +91,30 @@ def test_a_requeued_shared_job_never_gets_a_second_execution(quiet: Cluster) -> 
     assert starts(job) == [(0, first.start_time)]
     assert runs(job) == [(0, first.start_time)]
     nodes_take_jobs(quiet)
+
+
+def test_the_refused_execution_was_never_launched_and_a_person_decides(cluster: Cluster) -> None:
+    """The job of a user whose checkpoint is shared; somebody lets Slurm requeue it."""
+    jobs = Jobs(cluster)
+    key = jobs.submit("#!/bin/sh\necho run >>runs\nexec sleep 3600\n", "--shared-checkpoint")
+    job = Managed(cluster, shared=True)
+    job.id = jobs.running(key)
+    try:
+        cluster.run("ctl", ["scontrol", "update", f"job={job.id}", "Requeue=1"])
+        cluster.run("ctl", ["scontrol", "requeue", str(job.id)])
+        nudged(job, lambda: jobs.last(key, "decision"), "a decision")
+        end, decision = jobs.last(key, "end"), jobs.last(key, "decision")
+        assert end is not None
+        assert decision is not None
+        assert (end["outcome"], end["final"]) == ("launch_failed", True)
+        assert (decision["action"], decision["why"]) == ("hold", "shared")
+        assert [fact["why"] for fact in jobs.facts(key) if fact["kind"] == "refused"] == ["shared"]
+        assert jobs.kinds(key).count("started") == 1
+        assert jobs.objects(key) == [job.id]
+        assert cluster.read(f"{jobs.folder}/runs") == "run\n"
+    finally:
+        cluster.run("login", ["dispatch", "cancel", key], user="ada", timeout_s=WAIT_S, check=False)
+    nodes_take_jobs(cluster)
 
 
 # slurmctld killed within WINDOW_S of a start.

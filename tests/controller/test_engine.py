@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from slurm_dispatch.config.limits import Limit
-from slurm_dispatch.controller import hearsay, maintenance
+from slurm_dispatch.controller import hearsay, hints, keeper, maintenance
 from slurm_dispatch.controller.breaker import Bounds
 from slurm_dispatch.controller.cessation import Asker
 from slurm_dispatch.controller.hearsay import Hearsay
@@ -101,7 +101,7 @@ def test_an_object_that_slurm_forgot_is_resubmitted(rig: SiteRig) -> None:
 
 
 def test_an_id_that_is_anothers_by_now_is_not_requeued(rig: SiteRig) -> None:
-    """C035: slurmctld came back without the job and gave its id away."""
+    """C061: slurmctld came back without the job and gave its id away."""
     key = rig.job("failed:requeue")
     number = rig.object(key)
     rig.start(key)
@@ -117,7 +117,7 @@ def test_an_id_that_is_anothers_by_now_is_not_requeued(rig: SiteRig) -> None:
 
 
 def test_a_lost_answer_to_a_requeue_requeues_nothing_twice(rig: SiteRig) -> None:
-    """C062: the reply is lost after the act."""
+    """The reply is lost after the act."""
     key = rig.job("failed:requeue")
     number = rig.object(key)
     rig.start(key)
@@ -152,7 +152,7 @@ def test_the_delay_of_an_object_that_slurm_itself_restarted_is_lifted(rig: SiteR
     rig.settle()
     assert rig.slurm.job(number)["updated"] == {"StartTime": "now+3", "ExcNodeList": "c1"}
     # A begin time that a person gives it afterwards is his.
-    rig.slurm.set(number, reason="BeginTime", start_time=int(time.time()) + 3600)
+    rig.slurm.set(number, reason="BeginTime", begin_time=int(time.time()) + 3600)
     rig.settle()
     assert rig.slurm.calls("update") == ["update"]
 
@@ -164,7 +164,7 @@ def test_the_delay_that_comes_when_the_old_run_has_completed_is_lifted_too(rig: 
     rig.start(key)
     ends(rig, key, "FAILED", exit_status=1)
     rig.settle()
-    rig.slurm.set(number, reason="BeginTime", start_time=int(time.time()) + 121)
+    rig.slurm.set(number, reason="BeginTime", begin_time=int(time.time()) + 121)
     rig.settle()
     assert rig.slurm.job(number)["reason"] == "None"
     assert rig.slurm.calls("update") == ["update", "update"]
@@ -180,7 +180,7 @@ def test_a_wait_for_the_end_of_a_maintenance_is_not_lifted(tmp_path: Path) -> No
     rig.settle()
     first, _, count = rig.slurm.job(number)["updated"]["StartTime"].partition("+")
     assert (first, int(count) > 50) == ("now", True)
-    rig.slurm.set(number, reason="BeginTime", start_time=int(time.time()) + 100)
+    rig.slurm.set(number, reason="BeginTime", begin_time=int(time.time()) + 100)
     rig.settle()
     assert rig.slurm.calls("update") == ["update"]
 
@@ -382,6 +382,22 @@ def test_a_quiet_tick_asks_for_the_queue_and_at_most_for_the_nodes(tmp_path: Pat
     before = len(rig.slurm.calls())
     rig.keeper.begin({}, time.time(), full=False)
     assert rig.slurm.calls()[before:] == []
+
+
+def test_while_a_node_is_silent_passes_between_full_ones_ask_too_and_not_all_of_them(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    rig = SiteRig(tmp_path, SiteRules(suspicion=True))
+    rig.slurm.node("c1", "ALLOCATED", "NOT_RESPONDING")
+    rig.tick()
+    content = hints.read(rig.tick_folder)
+    before = len(rig.slurm.calls("nodes"))
+    rig.keeper.begin(content, time.time(), full=False)
+    assert len(rig.slurm.calls("nodes")) == before  # the full pass has just asked
+    monkeypatch.setattr(keeper, "SILENT_AGE_S", -1.0)
+    found = rig.keeper.begin(content, time.time(), full=False)
+    assert len(rig.slurm.calls("nodes")) == before + 1
+    assert set(found.suspects.since) == {"c1"}
 
 
 def test_a_site_without_suspicion_or_memory_is_not_asked_for_its_nodes(rig: SiteRig) -> None:

@@ -79,6 +79,9 @@ class World:
 
     # The record.
 
+    def stamp(self) -> int:
+        return len(self.facts)
+
     def read(self) -> list[Fact]:
         self.step("read")
         return list(self.facts)

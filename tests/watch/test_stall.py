@@ -44,7 +44,7 @@ def test_silence_counts_from_the_command_s_start_and_from_each_publication() -> 
 
 
 def test_a_suspended_job_has_not_stalled() -> None:
-    """scontrol suspend stops the helper with the training; the first look after ten hours must not end it."""
+    """C082: scontrol suspend stops the helper too; the first look after ten hours must not end the training."""
     clock = Clock()
     silence = Silence(1800, clock)
     assert not waited(silence, clock, 600)
@@ -73,11 +73,20 @@ def test_a_scan_that_began_when_the_time_was_over_decides() -> None:
 
 def test_it_looks_at_the_clock_often() -> None:
     clock = Clock()
-    silence = Silence(20, clock)
+    silence = Silence(120, clock)
     assert silence.due() == STEP_S
-    clock.now = 18.0
-    silence.over(seen=True, looked_from=None)
-    assert silence.due() == 20.0
+    waited(silence, clock, 110)
+    assert silence.due() == 120.0
+    assert Silence(20, clock).due() == clock.now + 5
+
+
+def test_a_short_limit_is_not_over_after_one_suspension() -> None:
+    clock = Clock()
+    silence = Silence(10, clock)
+    clock.now += 36000
+    assert not silence.over(seen=True, looked_from=clock.now)
+    assert not waited(silence, clock, 4)
+    assert waited(silence, clock, 2)
 
 
 def test_a_command_that_publishes_nothing_more_is_ended(scene: Scene) -> None:

@@ -1,0 +1,73 @@
+"""What Slurm says and this version does not know: nothing is done about it, and a person hears of it."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+
+from slurm_dispatch.controller.glance import glance
+from tests.controller.rig import Rig
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+
+@pytest.mark.parametrize("states", [("FROBBED",), ("FAILED", "FROBBED"), ("FROBBED", "COMPLETING")])
+def test_a_state_that_is_not_known_changes_nothing_and_is_told(tmp_path: Path, states: tuple[str, ...]) -> None:
+    """C066: the log of the tick names it; once Slurm says something that is known, all goes on."""
+    rig = Rig(tmp_path)
+    key = rig.job("failed:stop")
+    rig.start(key)
+    rig.settle()
+    before = rig.kinds(key)
+    rig.slurm.end(rig.object(key), *states)
+    rig.settle()
+    assert rig.kinds(key) == before
+    assert "FROBBED is a state that this version does not know" in rig.reports[key].trouble
+    rig.slurm.end(rig.object(key), "FAILED", exit_status=1)
+    rig.settle()
+    assert rig.last(key, "end").body["outcome"] == "failed"
+    assert rig.reports[key].trouble == ""
+
+
+def test_status_names_it(tmp_path: Path) -> None:
+    """A person reads it beside Slurm's own word."""
+    rig = Rig(tmp_path)
+    key = rig.job()
+    rig.start(key)
+    rig.settle()
+    rig.slurm.end(rig.object(key), "FROBBED")
+    words = glance({key: rig.state(key)}, rig.slurm).words[key]
+    assert words.startswith("FROBBED")
+    assert words.endswith(": a state that this version does not know; nothing is done about it")
+
+
+@pytest.mark.parametrize(("drained", "outcome"), [(True, "launch_failed"), (False, "failed")])
+def test_a_job_that_ends_as_it_begins_on_a_node_that_is_drained(tmp_path: Path, drained: bool, outcome: str) -> None:
+    """C042: Slurm says FAILED 1:0 of a failing script, and of a node whose Prolog failed, which it then drains."""
+    rig = Rig(tmp_path)
+    key = rig.job("failed,launch_failed:stop")
+    start = rig.start(key)
+    rig.settle()
+    before = rig.kinds(key)
+    rig.slurm.node("c1", "IDLE", *(["DRAIN"] if drained else []))
+    rig.slurm.end(rig.object(key), "FAILED", end_time=start, exit_status=1)
+    rig.tick()
+    assert rig.kinds(key) == before  # the node is drained a moment after the end
+    rig.later_s = 10.0
+    rig.settle()
+    assert rig.last(key, "end").body["outcome"] == outcome
+
+
+def test_a_helper_that_was_there_says_more_than_a_drained_node(tmp_path: Path) -> None:
+    """The command ran, so the script did."""
+    rig = Rig(tmp_path)
+    key = rig.job("failed,launch_failed:stop")
+    start = rig.start(key)
+    rig.settle()
+    rig.helper(key, status=1)
+    rig.slurm.node("c1", "IDLE", "DRAIN")
+    rig.slurm.end(rig.object(key), "FAILED", end_time=start, exit_status=1)
+    rig.settle()
+    assert rig.last(key, "end").body["outcome"] == "failed"
