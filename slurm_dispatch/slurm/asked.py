@@ -1,7 +1,7 @@
 """The time and memory that a submission asked for, to tell whether somebody changed them on its object since.
 
-The law of this module: *what cannot be compared was not changed*: where nothing was asked for, the partition's default
-counts, and where Slurm may choose (``--time-min``), it did.
+The law of this module: *what cannot be compared was not changed*: where nothing was asked for, the partition's
+default counts, and where Slurm may choose (``--time-min``), it did.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ def changed_limits(
 
 
 def time_of(text: str) -> float | None:
-    """Seconds of a time limit as sbatch takes it (``90``, ``90:00``, ``1:30:00``, ``2-0``); ``None``: another form."""
+    """Seconds of a time limit as sbatch takes it (``90``, ``90:00``, ``1:30:00``, ``2-0``), or ``None``."""
     match = _TIME.match(text)
     if match is None:
         return None

@@ -380,6 +380,8 @@ def _detail(number: int, body: dict[str, Any], source: str) -> JobDetail:
         source=source,
         word=find_word(body["comment"]),
         by_uid=body["by_uid"] if source == "accounting" else None,
+        time_limit_s=body.get("time_limit_s"),
+        memory_mb=body.get("memory_mb"),
     )
 
 

@@ -101,7 +101,7 @@ def test_an_object_that_slurm_forgot_is_resubmitted(rig: SiteRig) -> None:
 
 
 def test_an_id_that_is_anothers_by_now_is_not_requeued(rig: SiteRig) -> None:
-    """C035: slurmctld came back without the job and gave its id away."""
+    """C061: slurmctld came back without the job and gave its id away."""
     key = rig.job("failed:requeue")
     number = rig.object(key)
     rig.start(key)
@@ -117,7 +117,7 @@ def test_an_id_that_is_anothers_by_now_is_not_requeued(rig: SiteRig) -> None:
 
 
 def test_a_lost_answer_to_a_requeue_requeues_nothing_twice(rig: SiteRig) -> None:
-    """C062: the reply is lost after the act."""
+    """The reply is lost after the act."""
     key = rig.job("failed:requeue")
     number = rig.object(key)
     rig.start(key)
@@ -192,6 +192,33 @@ def test_the_delay_stays_where_the_rule_is_another(rig: SiteRig) -> None:
     rig.slurm.restart(rig.object(key), "NODE_FAIL")
     rig.settle()
     assert rig.slurm.calls("update") == []
+
+
+def test_a_limit_that_somebody_changed_on_the_object_goes_on(rig: SiteRig) -> None:
+    key = rig.job("timeout:resubmit", argv=("--job-name=train", "--time=60"))
+    rig.start(key)
+    rig.slurm.set(rig.object(key), time_limit_s=7200)
+    ends(rig, key, "TIMEOUT")
+    rig.settle()
+    assert rig.last(key, "end").body["evidence"]["changed"] == ["--time=120"]
+    assert rig.slurm.job(rig.object(key))["argv"].count("--time=120") == 1
+    # What it was given then is what it asked for now.
+    rig.start(key)
+    rig.slurm.set(rig.object(key), time_limit_s=7200)
+    ends(rig, key, "TIMEOUT")
+    rig.settle()
+    assert "changed" not in rig.last(key, "end").body["evidence"]
+    assert "--time=120" in rig.slurm.job(rig.object(key))["argv"]
+
+
+def test_a_time_that_grows_begins_with_what_the_object_had(rig: SiteRig) -> None:
+    key = rig.job("timeout:resubmit,time=2x..1d", argv=("--time=60",))
+    rig.start(key)
+    rig.slurm.set(rig.object(key), time_limit_s=3600)
+    ends(rig, key, "TIMEOUT")
+    rig.settle()
+    assert rig.last(key, "end").body["evidence"]["limits"] == {"time_s": 3600.0}
+    assert "--time=0-02:00:00" in rig.slurm.job(rig.object(key))["argv"]
 
 
 # Node memory.

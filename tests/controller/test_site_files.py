@@ -108,7 +108,7 @@ def test_the_clock_counts_time_in_which_ticks_ran() -> None:
 
 
 def test_a_host_clock_that_steps_counts_nothing_twice() -> None:
-    """C013: two hosts whose clocks differ, in turn."""
+    """Two hosts whose clocks differ, in turn."""
     reading = clock.wanted(clock.advance(None, NOW), NOW)
     for number in range(1, 11):
         reading = clock.advance(reading, NOW + 10.0 * number)
@@ -319,6 +319,7 @@ def test_many_jobs_with_store_errors_at_once() -> None:
 
 
 def test_executions_in_a_row_that_leave_nodes_drained() -> None:
+    """C162: the breaker opens after so many of them, and says why."""
     row = recent.updated(
         Recent(), NOW, ends=[*ends(2, 1001, "failed", "c1"), *ends(1, 1002, "failed", "c2", NOW - 9.0)]
     )
