@@ -442,6 +442,12 @@ def test_adopting_uses_a_number_up_and_the_next_submission_has_a_later_one() -> 
         fold(adopted(Life().round(1)).intent(2, 6).facts)
 
 
+def test_nothing_is_adopted_while_a_suspected_execution_may_run() -> None:
+    """It can become the current one again, and what it then publishes would be older than what was adopted."""
+    with pytest.raises(BadDataError, match="submission 1 is suspected"):
+        fold(adopted(suspected()).facts)
+
+
 def test_adopting_replaces_an_object_that_waits() -> None:
     life = adopted(Life().round(1).intent(2, 6).submitted(2))
     assert ask(life, replace(BLIND, seen=listed((2, 102)))) == [Submit(4, (), 9)]
