@@ -27,7 +27,7 @@ from slurm_dispatch.records.observation import (
     Unknown,
 )
 from slurm_dispatch.records.policy import Limits, Policy
-from slurm_dispatch.records.state import Phase, SlurmObject
+from slurm_dispatch.records.state import ElderExecution, Phase, SlurmObject
 from slurm_dispatch.records.verdict import verdict
 from tests.records.life import CLUSTER, KEY, UID, Life, make_spec
 from tests.records.test_holds import attempt, kinds, shared, take
@@ -331,6 +331,16 @@ def test_superseding_a_job_whose_executions_have_all_ceased_still_waits_for_nobo
     life = follower(elders_shared=True)
     take(life, ask(life, replace(BLIND, elder_closed=seen)))
     assert kinds(ask(life)) == ["release"]
+
+
+def test_more_executions_than_a_fact_holds_are_left_to_a_person() -> None:
+    many = tuple(ElderExecution(f"x{it}", 7, CLUSTER, "c[1-2]," * 300, None) for it in range(300))
+    life = follower(elders_shared=True)
+    take(life, ask(life, elder(shared=True, executions=many)))
+    assert life.state.phase is Phase.HELD
+    assert life.state.holding is not None
+    assert not life.state.holding.ceased
+    assert 0 < len(life.state.elders) < 300
 
 
 def test_an_elder_whose_object_lives_or_is_not_known_is_waited_for_and_then_left_to_a_person() -> None:
