@@ -32,7 +32,8 @@ def command(*, job: str, publication: str, reason: str) -> int:
       dispatch adopt 4711 exec/h3k9a0c4m2p8x1z7q5w6/kept/checkpoint-9000 --reason "the ghost was right"
 
     Exit codes: 0 done, 64 usage (also a job that runs), 65 the publication is none or its save is gone, 66 no such
-    job, 69 the state folder does not answer, 74 the checkpoint root does not answer.
+    job, 69 the state folder does not answer, 74 the checkpoint root does not answer, 75 a submission was made at the
+    same time and may have chosen before.
     """
     from slurm_dispatch.cli.wishes import bench
 
@@ -49,31 +50,48 @@ def command(*, job: str, publication: str, reason: str) -> int:
 
 def _adopt(here: Bench, record: Record, text: str, absolute: str, reason: str) -> str:
     from slurm_dispatch.controller import wish
-    from slurm_dispatch.errors import BadDataError
+    from slurm_dispatch.errors import BadDataError, OutcomeUnknownError, UsageError
     from slurm_dispatch.model.epoch import Epoch
     from slurm_dispatch.model.publication import Publication
     from slurm_dispatch.records import people
     from slurm_dispatch.records.fold import fold
+    from slurm_dispatch.records.state import Phase
     from slurm_dispatch.store.root import open_root
 
     spec = fold(record.read()).spec
     root = open_root(spec.root)
-    old = _meant(root.listing(), text, absolute, spec.root)
+    listing = root.listing()
+    old = _meant(listing, text, absolute, spec.root)
     attempt = old.attempt
     if attempt is None or not os.path.lexists(os.path.join(os.fsencode(spec.root), old.path)):
-        raise BadDataError(f"the save of {old.name} is not there any more")
-
-    epochs: list[int] = []
+        raise BadDataError(f"the save of {old.name} is not there any more", hint="dispatch ls lists what is")
+    made: list[Publication] = []
 
     def adopted(state: State) -> people.Facts:
-        epochs.append(int(Epoch(spec.generation, state.next_number, 0)))
-        return people.adopt(state, old.name, Publication(epochs[-1], old.step, old.path).name, reason)
+        new = Publication(int(Epoch(spec.generation, state.next_number, 0)), old.step, old.path)
+        if new.epoch <= listing[0].epoch:
+            raise UsageError(
+                f"the root has saves of a later job than {spec.job}: they would outrank what is adopted",
+                hint=f"adopt it for that job; the latest is {listing[0].name}",
+            )
+        made.append(new)
+        return people.adopt(state, old.name, new.name, reason)
 
-    state = wish.write(record, here.means.by, adopted)
-    # The number is burnt for this by now: a crash before this call costs a number, and the command is typed again.
-    new = root.publish(epochs[-1], old.step, old.path, attempt=attempt)
-    how = wish.submitted(record, here.means, here.host, here.site.cluster) if state.closed is None else ""
-    return f"step {old.step} is the latest now, as {new.name}{how if state.phase.value == 'waiting' else ''}"
+    wish.write(record, here.means.by, adopted)
+    # The number is used up by now: a crash before this call costs a number, and the command is typed again.
+    new = root.publish(made[-1].epoch, old.step, old.path, attempt=attempt)
+    said = f"step {old.step} is the latest now, as {new.name}"
+    state = fold(record.read())
+    if state.phase is Phase.WAITING:
+        wish.cancel_replaced(record, here.means, here.view())
+        return f"{said}{here.submitted(record)}"
+    if state.numbers_used > Epoch.from_int(new.epoch).submission:
+        raise OutcomeUnknownError(
+            f"{said}, and submission {state.numbers_used} was made at the same time: it may have chosen before",
+            hint=f"look at which save it resumed from (dispatch show {spec.job})",
+        )
+    after = {Phase.CLOSED: "reopen", Phase.HELD: "release"}.get(state.phase)
+    return f"{said}; the job is {state.phase}" + (f", and dispatch {after} lets it go on" if after else "")
 
 
 def _meant(listing: list[Publication], text: str, absolute: str, root: str) -> Publication:

@@ -37,7 +37,7 @@ def command(*, job: str, reason: str) -> int:
         state = wish.write(record, here.means.by, lambda before: people.reopen(before, reason))
         if state.phase is Phase.HELD:
             return {"text": "is open again, and held until every older execution has ceased or you release it"}
-        return {"text": f"is open again{wish.submitted(record, here.means, here.host, here.site.cluster)}"}
+        return {"text": f"is open again{here.submitted(record)}"}
 
     click.echo(f"job {key} {here.as_owner(key, work, submits=True)['text']}")
     return 0

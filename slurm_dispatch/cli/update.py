@@ -3,17 +3,25 @@
 from __future__ import annotations
 
 import os
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 import click
 
 if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
     from slurm_dispatch.cli.wishes import Bench
+    from slurm_dispatch.records import people
+    from slurm_dispatch.records.spec import Spec
+    from slurm_dispatch.records.state import State
+    from slurm_dispatch.slurm.options import Option
     from slurm_dispatch.state.jobs import Record
+    from slurm_dispatch.submit.update import Update
 
 
-@click.command("update", context_settings={"ignore_unknown_options": True, "allow_interspersed_args": True})
+# -h is no help here: -phigh would be read as it.
+@click.command("update", context_settings={"ignore_unknown_options": True, "help_option_names": ["--help"]})
 @click.argument("job")
 @click.option("--script", metavar="FILE", help="The next submission runs this script; its #DISPATCH lines count.")
 @click.option("--reason", default="", help="Why, for the record.")
@@ -21,7 +29,8 @@ if TYPE_CHECKING:
 def command(*, job: str, script: str | None, reason: str, options: tuple[str, ...]) -> int:
     """Change what the next submission of JOB is. What runs or waits in Slurm now is not touched.
 
-    Options of sbatch take the place of those of the same name; rules (--on) take the place of all the job's rules.
+    Options of sbatch take the place of those of the same name. Rules (--on) take the place of all the job's rules.
+    What is not named stays as it was.
 
     \b
     Examples:
@@ -32,53 +41,80 @@ def command(*, job: str, script: str | None, reason: str, options: tuple[str, ..
     77 the site does not allow it.
     """
     from slurm_dispatch.cli.wishes import bench
+    from slurm_dispatch.errors import UsageError, one_line
+    from slurm_dispatch.submit.first import all_options
     from slurm_dispatch.submit.script import read_file
 
+    if job.startswith("-"):
+        raise UsageError("the job comes first", hint="dispatch update JOB --time=...")
     here = bench()
     key = here.key(job)
-    asked = _Asked(options, script, None if script is None else read_file(script, os.getcwd()), reason)
+    path = None if script is None else os.path.normpath(os.path.join(os.getcwd(), script))
+    asked = _Asked(options, reason, os.getcwd(), all_options(here.means.site_environment), path)
+    if here.is_mine(key):
+        # Root's own rights and environment go into nobody's job; a user's pipe can be read here alone.
+        asked.content = None if script is None else read_file(script, os.getcwd())
+        asked.environment = dict(os.environ)
 
     def work(record: Record) -> dict[str, Any]:
         return {"text": _update(here, record, asked)}
 
-    click.echo(f"job {key}: {here.as_owner(key, work)['text']}")
+    click.echo(f"job {key}: {one_line(here.as_owner(key, work)['text'])}")
     return 0
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class _Asked:
-    """What was typed, and the script that was read with the caller's own rights."""
+    """What was typed.
+
+    :param script: absolute, or ``None``.
+    :param content: of the script; ``None``: to be read with the owner's rights.
+    :param environment: for the paths of options.
+    """
 
     options: tuple[str, ...]
-    script: str | None
-    content: bytes | None
     reason: str
+    folder: str
+    more: Callable[[], Mapping[str, Option]]
+    script: str | None
+    content: bytes | None = None
+    environment: Mapping[str, str] = field(default_factory=dict)
+
+    def path(self, spec: Spec, record: Record, what: str, text: str) -> str:
+        """The path that ``text`` means for our option ``what``: a job file is the person's, all else the job's."""
+        from slurm_dispatch.submit.expand import expand
+        from slurm_dispatch.submit.supersede import read_environment
+
+        typed = what == "--job-file"
+        variables = self.environment if typed else read_environment(record.environment())
+        folder = self.folder if typed else spec.workdir
+        return expand(
+            text, what=what, key=spec.job, name=spec.name, user=spec.user, variables=variables, folder=folder
+        )
 
 
 def _update(here: Bench, record: Record, asked: _Asked) -> str:
     from slurm_dispatch.controller import wish
     from slurm_dispatch.records import people
     from slurm_dispatch.records.fold import fold
-    from slurm_dispatch.submit.expand import expand
-    from slurm_dispatch.submit.first import all_options
+    from slurm_dispatch.submit.script import read_file
     from slurm_dispatch.submit.update import read_update
 
-    spec = fold(record.read()).spec
-    folder, environment = os.getcwd(), dict(os.environ)
+    before = fold(record.read())
+    spec, content = before.spec, asked.content
+    if content is None and asked.script is not None:
+        content = read_file(asked.script, "/")
+    found = read_update(
+        spec,
+        asked.options,
+        content,
+        site=here.site,
+        path_of=lambda what, text: asked.path(spec, record, what, text),
+        more=asked.more,
+    )
 
-    def path_of(what: str, text: str) -> str:
-        return expand(
-            text, what=what, key=spec.job, name=spec.name, user=spec.user, variables=environment, folder=folder
-        )
-
-    more = all_options(here.means.site_environment)
-    found = read_update(spec, asked.options, asked.content, site=here.site, path_of=path_of, more=more)
-    if found.script is not None:
-        record.add_script(found.script)
-    state = wish.write(
-        record,
-        here.means.by,
-        lambda state: people.update(
+    def updated(state: State) -> people.Facts:
+        return people.update(
             state,
             asked.reason,
             argv=found.argv,
@@ -86,7 +122,33 @@ def _update(here: Bench, record: Record, asked: _Asked) -> str:
             script_name=asked.script,
             rules=found.rules,
             settings=found.settings,
-        ),
-    )
-    number = state.next_number
-    return f"submission {number} will be so; what is in Slurm now stays as it is"
+            given=found.given,
+        )
+
+    updated(before)  # what is refused is refused before anything is kept
+    if found.script is not None:
+        record.add_script(found.script)
+    state = wish.write(record, here.means.by, updated)
+    due = state.next_number if state.due is None else state.due.submission
+    return f"submission {due} will have {_what(found, asked)}; what is in Slurm now stays as it is"
+
+
+def _what(found: Update, asked: _Asked) -> str:
+    """What changes, in a few words."""
+    from slurm_dispatch.slurm.options import parse
+    from slurm_dispatch.submit.update import canonical
+
+    parts = [f"the script {asked.script}"] if found.script is not None else []
+    words = parse(found.argv or ()).options
+    parts += [
+        f"--{word.name}" if word.value is None else f"--{word.name}={word.value}"
+        for word in words
+        if canonical(word) in found.given
+    ]
+    parts += [] if found.rules is None else [f"the rules {'; '.join(found.rules)}"]
+    parts += [
+        f"{name.replace('_', ' ')} {value}"
+        for name, value in found.settings.items()
+        if name not in {"origins", "account", "partition"}
+    ]
+    return ", ".join(parts)

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from slurm_dispatch.records.verdict import Verdict
 
 KEPT = ("--time=", "--mem=")
-"""What a submission was given once, the later ones keep."""
+"""What a submission was given once, the later ones keep, until a person says otherwise (``State.given``)."""
 _FIELDS = {"exclude": "ExcNodeList", "time": "TimeLimit", "mem": "MinMemoryNode"}
 
 
@@ -33,9 +33,9 @@ def changes(
     rule, outcome = verdict.rule, verdict.outcome
     found = _kept(state)
     limits = _limits(state)
-    if rule.time is not None and limits.get("time_s"):
+    if rule.time is not None and limits.get("time_s") and "time" not in state.given:
         found["time"] = _time(rule.time.grown(limits["time_s"]))
-    if rule.mem is not None and limits.get("mem_mb"):
+    if rule.mem is not None and limits.get("mem_mb") and "mem" not in state.given:
         found["mem"] = f"{math.ceil(rule.mem.grown(limits['mem_mb']))}M"
     own = rule.exclude_nodes or outcome is Outcome.SUSPECT
     nodes = _excluded(state, policy, outcome) if own else policy.excluded[:EXCLUDED_MAX]
@@ -82,7 +82,8 @@ def _kept(state: State) -> dict[str, str]:
     changed = current.ends[-1].evidence.get("changed") if current.ends else None
     if isinstance(changed, list):
         options += [it for it in changed if isinstance(it, str) and it.startswith(KEPT)]
-    return {name.removeprefix("--"): value for name, _, value in (it.partition("=") for it in options)}
+    found = {name.removeprefix("--"): value for name, _, value in (it.partition("=") for it in options)}
+    return {name: value for name, value in found.items() if name not in state.given}
 
 
 def _limits(state: State) -> Mapping[str, float]:

@@ -31,7 +31,7 @@ def make_repeated(folder: StateFolder, elder: State, record: Record, *, keep: in
     :param record: the elder's.
     """
     spec = _after(elder, elder.spec, keep)
-    variables = _read_environment(record.environment())
+    variables = read_environment(record.environment())
     own = for_job(variables, spec, record=folder.record(spec.job).folder)
     packed = "".join(f"{name}={value}\0" for name, value in own.items()).encode("utf-8", "surrogateescape")
     return folder.create_job(spec, record.script(elder.script_sha256), packed, by=by)
@@ -76,7 +76,8 @@ def _after(elder: State, spec: Spec, keep: int | None) -> Spec:
     )
 
 
-def _read_environment(data: bytes) -> dict[str, str]:
+def read_environment(data: bytes) -> dict[str, str]:
+    """The variables of a recorded environment."""
     found: dict[str, str] = {}
     for entry in data.split(b"\0"):
         name, equals, value = entry.decode("utf-8", "surrogateescape").partition("=")
@@ -85,4 +86,4 @@ def _read_environment(data: bytes) -> dict[str, str]:
     return found
 
 
-__all__ = ["make_new", "make_repeated"]
+__all__ = ["make_new", "make_repeated", "read_environment"]

@@ -404,6 +404,19 @@ def test_a_job_that_was_superseded_is_not_opened_again() -> None:
             fold(Life().run(1).end(1, "failed").add("closed", **{"reason": "", **body}).facts)
 
 
+def test_what_must_never_start_any_more() -> None:
+    """P8: an object of theirs may turn up late, and PrologSlurmctld is told to refuse it."""
+    assert Life().round(1).run(2).state.never_start == ()
+    assert Life().intent(1).add("burnt", submission=1, evidence="").state.never_start == (1,)
+    left = Life(make_spec(shared=True)).intent(1).holds(2, "launch_failed", "shared", on=2)
+    assert left.release().intent(2, 3).submitted(2).state.never_start == (1,)
+    assert adopted(Life().round(1).intent(2, 6).submitted(2)).state.never_start == (2,)
+    for life in (Life().intent(1), Life().intent(1).submitted(1)):
+        assert life.superseded().state.never_start == (1,)
+    assert Life().run(1).superseded(keep=101).state.never_start == ()
+    assert Life().intent(1).submitted(1).superseded(keep=101).state.never_start == ()
+
+
 # Adoption
 
 
@@ -427,6 +440,12 @@ def test_adopting_uses_a_number_up_and_the_next_submission_has_a_later_one() -> 
         fold(Life().round(1).add("adopted", submission=1, publication="", name="", reason="").facts)
     with pytest.raises(BadDataError, match="submission 2 is used already"):
         fold(adopted(Life().round(1)).intent(2, 6).facts)
+
+
+def test_nothing_is_adopted_while_a_suspected_execution_may_run() -> None:
+    """It can become the current one again, and what it then publishes would be older than what was adopted."""
+    with pytest.raises(BadDataError, match="submission 1 is suspected"):
+        fold(adopted(suspected()).facts)
 
 
 def test_adopting_replaces_an_object_that_waits() -> None:
