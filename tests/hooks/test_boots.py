@@ -156,6 +156,18 @@ def test_many_are_told_of_in_turn(system_lab: Lab) -> None:
     assert kept(system_lab) == []
 
 
+def test_a_copy_of_a_node_s_disk_says_nothing_of_that_node(system_lab: Lab) -> None:
+    """An image for other nodes, taken from one on which a shared job ran: it boots, and the job runs on."""
+    path = begin(system_lab)
+    reboot(system_lab)
+    text = path.read_text()
+    assert f"\nHOST={os.uname().nodename}\n" in text
+    path.write_text(text.replace(f"HOST={os.uname().nodename}", "HOST=another"))
+    assert system_lab.run("boot").status == 0
+    assert system_lab.names() == []
+    assert kept(system_lab) == []
+
+
 @pytest.mark.parametrize("content", ["", "BOOT=x\n", "DISPATCH_EXECUTION=1\nBOOT=x\n", "\xff\0", "x" * 70000])
 def test_what_is_none_of_ours_is_removed_and_proves_nothing(system_lab: Lab, content: str) -> None:
     good = begin(system_lab)

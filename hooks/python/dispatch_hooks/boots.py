@@ -28,8 +28,9 @@ def begin_execution(call, site, content):
     boot = processes.boot()
     if boot is None:
         return
-    more = "BOOT=%s\nCLUSTER=%s\nNODE=%s\nOWN_JOB_ID=%d\n" % (
+    more = "BOOT=%s\nHOST=%s\nCLUSTER=%s\nNODE=%s\nOWN_JOB_ID=%d\n" % (
         boot,
+        os.uname().nodename,
         "".join(c if " " <= c <= "~" else "?" for c in call.cluster.decode("utf-8", "replace"))[:256],
         call.node_name(),
         call.job_id,
@@ -98,6 +99,8 @@ def _before(path):
                 fields = dict(line.partition("=")[::2] for line in content.decode("ascii").split("\n"))
                 if boot is None or fields["BOOT"] == boot:
                     continue
+                if fields["HOST"] != os.uname().nodename:
+                    raise ValueError("it came from host %s with a copy of its disk" % fields["HOST"])
                 began = execution.Execution(name, content)
                 about = (began, fields["CLUSTER"], int(fields["OWN_JOB_ID"]), fields["NODE"])
                 note = notes.of_node(*about, boot=boot, clean=True, how="boot")
