@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from tests.hooks.lab import START, Lab, read_note, waiting
+from tests.hooks.test_deadline import delay, hanging
 
 from dispatch_hooks import boots, processes  # isort: skip
 
@@ -131,6 +132,25 @@ def test_notes_out_of_reach_are_told_later(system_lab: Lab) -> None:
     away.rename(system_lab.notes)
     system_lab.run("boot")
     assert system_lab.note("node.abc.*")["how"] == "boot"
+
+
+@pytest.mark.parametrize("hook", ["prolog", "boot"])
+def test_a_spool_that_hangs_holds_nothing_up(system_lab: Lab, hook: str) -> None:
+    begin(system_lab)
+    reboot(system_lab)
+    system_lab.configure(deadline_s="2")
+    with hanging(system_lab, hook, *delay("openat", "-P", str(system_lab.spool))) as status:
+        assert status == 0
+    assert system_lab.files() == ([f"7.{START}"] if hook == "prolog" else [])
+
+
+def test_notes_that_hang_hold_nothing_up(system_lab: Lab) -> None:
+    path = begin(system_lab)
+    reboot(system_lab)
+    system_lab.configure(deadline_s="2")
+    with hanging(system_lab, "boot", *delay("openat", "-P", str(system_lab.notes))) as status:
+        assert status == 0
+    assert kept(system_lab) == [path]
 
 
 def test_a_site_without_notes_on_its_nodes_finds_it_in_the_spool(system_lab: Lab) -> None:
