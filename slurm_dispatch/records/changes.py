@@ -37,7 +37,8 @@ def changes(
         found["time"] = _time(rule.time.grown(limits["time_s"]))
     if rule.mem is not None and limits.get("mem_mb") and "mem" not in state.given:
         found["mem"] = f"{math.ceil(rule.mem.grown(limits['mem_mb']))}M"
-    nodes = _excluded(state, policy, outcome) if rule.exclude_nodes or outcome is Outcome.SUSPECT else ()
+    own = rule.exclude_nodes or outcome is Outcome.SUSPECT
+    nodes = _excluded(state, policy, outcome) if own else policy.excluded[:EXCLUDED_MAX]
     if nodes:
         found["exclude"] = ",".join(nodes)
     wait_s = 0.0

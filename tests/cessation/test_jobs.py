@@ -141,3 +141,24 @@ def test_an_answer_that_another_job_got_lets_nothing_go(tmp_path: Path) -> None:
         rig.tick()
     assert answers(rig, key) == [UNKNOWN]
     assert rig.state(key).phase.value == "held"
+
+
+def test_what_nodes_say_of_an_elder_s_execution_lets_its_successor_go_on(tmp_path: Path) -> None:
+    """The note is about the superseded job's execution, and becomes a fact of that one's record."""
+    rig = SiteRig(tmp_path, RULES, Asker(SlurmNodes(lambda _: FINE), user=ME))
+    elder = rig.job(shared=True)
+    rig.start(elder)
+    rig.tick()
+    attempt = rig.last(elder, "started").body["attempt"]
+    spec = rig.spec(shared=True, supersedes=elder, generation=1)
+    rig.folder.create_job(spec, b"#!/bin/sh\n", b"HOME=/\0", by="user:ada@login")
+    key = spec.job
+    rig.wait("it to wait for the elder's execution", lambda: "cessation" in rig.kinds(key))
+    assert rig.last(elder, "closed").body["by_job"] == key
+    assert [it["attempt"] for it in rig.last(key, "took_over").body["executions"]] == [attempt]
+    assert set(answers(rig, key)) == {UNKNOWN}
+    assert "intent" not in rig.kinds(key)
+    node_note(rig, elder, attempt, 1)
+    rig.wait("its release", lambda: "intent" in rig.kinds(key))
+    assert answers(rig, key)[-1] == CEASED
+    assert rig.last(key, "release").body["how"] == "ceased"

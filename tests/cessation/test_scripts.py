@@ -167,6 +167,17 @@ def test_ssh_nodes_asks_side_by_side(bench: Bench) -> None:
     assert bench.ask(["ssh-nodes", "-t", "60"], execution())[0] == 0
 
 
+def test_a_process_that_moves_on_between_two_looks_is_found(bench: Bench) -> None:
+    """c1 is clean when it is searched; then c2 starts something there, and ends."""
+    moved = f"test -e {bench.folder}/moved"
+    bench.program("ssh", f"""case $* in
+*c1*) if {moved}; then {said("left", status=1)}; fi ;;
+*c2*) touch {bench.folder}/moved ;;
+esac
+{said()}""")
+    assert bench.ask(["ssh-nodes", "-j", "1"], execution()) == (1, "processes are left on c1 \n")
+
+
 def test_ssh_nodes_says_where_processes_are_left(bench: Bench) -> None:
     bench.program("ssh", f"case $* in *c1*) {said()} ;; esac\n{said('left', status=1)}")
     assert bench.ask(["ssh-nodes"], execution()) == (1, "processes are left on c2 \n")

@@ -32,7 +32,8 @@ def jobs(cluster: Cluster) -> Iterator[Jobs]:
     settings(cluster)
     yield Jobs(cluster)
     cluster.reset()
-    cluster.refresh()  # the files of the tree again
+    for host in ("ctl", "login"):
+        cluster.run(host, ["cp", "/src/docker/dispatch.toml", "/etc/slurm-dispatch/dispatch.toml"])
     cluster.run("ctl", ["sh", "/src/docker/ticks", "again"])
 
 

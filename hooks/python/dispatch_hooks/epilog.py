@@ -25,7 +25,7 @@ def run(call, site):
         return False
     begin = time.monotonic()
     note_end(call, site, begin)
-    boots.tell(site, time.monotonic(), begin + site.work_s)
+    boots.tell(site, begin + site.work_s)
     return False
 
 
