@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from slurm_dispatch.config.site import load_site
 from slurm_dispatch.records.replay import replay
 from slurm_dispatch.submit.update import read_update
 from tests.people.desk import Desk, make_desk
@@ -15,9 +16,7 @@ from tests.records.life import make_spec
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
-
-    from slurm_dispatch.config.site import Site
-    from slurm_dispatch.submit.update import Update
+    from pathlib import Path
 
 ARGV = ("--job-name=train", "-pshort", "-Qn4", "--mem-per-cpu", "2G", "--no-requeue")
 
@@ -33,7 +32,8 @@ def test_the_next_submission_has_it_and_what_is_there_is_left_alone(desk: Desk) 
     number = desk.rig.object(key)
     before = desk.object(number)
     text = desk.ok("update", key, "-phigh", "--mem", "64G", "--reason", "more room")
-    assert text == f"job {key}: submission 2 will have --partition=high, --mem=64G; what is in Slurm now stays as it is\n"
+    will = "submission 2 will have --partition=high, --mem=64G"
+    assert text == f"job {key}: {will}; what is in Slurm now stays as it is\n"
     assert desk.object(number) == before
     assert desk.phase(key) == "running"
     desk.ended(key, "PREEMPTED")
@@ -55,29 +55,18 @@ def test_the_next_submission_has_it_and_what_is_there_is_left_alone(desk: Desk) 
         (("--mem-per-gpu=1G",), ("--job-name=train", "-pshort", "-Qn4", "--no-requeue", "--mem-per-gpu=1G")),
         (("--tasks-per-node", "2"), (*ARGV, "--tasks-per-node=2")),
         (("--exclusive",), (*ARGV, "--exclusive")),
-        (("--excl=user",), (*ARGV, "--excl=user")),
+        (("--exclusive=user",), (*ARGV, "--exclusive=user")),
         (("-sA", "ml"), (*ARGV, "--oversubscribe", "--account=ml")),
     ],
 )
 def test_options_take_the_place_of_those_of_their_name(
-    monkeypatch: pytest.MonkeyPatch, words: Sequence[str], argv: Sequence[str]
+    tmp_path: Path, words: Sequence[str], argv: Sequence[str]
 ) -> None:
-    if words == ("--excl=user",):
-        argv, words = (*ARGV, "--exclusive=user"), ("--exclusive=user",)
-    found = updated(words)
-    assert found.argv == tuple(argv)
-    assert found.script is None
-
-
-def updated(words: Sequence[str]) -> Update:
-    """What these words change of a job."""
-    return read_update(make_spec(argv=ARGV), words, None, site=_site(), path_of=lambda _, text: text)
-
-
-def _site() -> Site:
-    from slurm_dispatch.config.site import load_site
-
-    return load_site(os.devnull)
+    config = tmp_path / "dispatch.toml"
+    config.write_text('state = "/srv/state"\n')
+    spec = make_spec(argv=ARGV)
+    found = read_update(spec, words, None, site=load_site(str(config)), path_of=lambda _, text: text)
+    assert (found.argv, found.script) == (argv, None)
 
 
 @pytest.mark.parametrize(
@@ -142,7 +131,7 @@ def test_settings_and_rules(desk: Desk) -> None:
 
 
 def test_the_sites_limits_hold_for_it_too(monkeypatch: pytest.MonkeyPatch) -> None:
-    lines = ("most_submissions = 50", "[[limit]]", 'partition = ["high"]', 'actions = ["hold"]')
+    lines = ("most_submissions = 50", "max_submissions = 20", "[[limit]]", 'partition = ["high"]', 'actions = ["requeue"]')
     for desk in make_desk(monkeypatch, *lines):
         key = desk.job()
         assert "more than the 50" in desk.refused(77, "update", key, "--max-submissions", "51")
@@ -154,19 +143,18 @@ def test_the_sites_limits_hold_for_it_too(monkeypatch: pytest.MonkeyPatch) -> No
 def test_a_shared_job_is_never_started_again_by_slurm(desk: Desk) -> None:
     key = desk.job(shared=True)
     assert "--requeue is not for a shared checkpoint" in desk.refused(64, "update", key, "--requeue")
-    assert "--suspect is not for a shared checkpoint" in desk.refused(64, "update", key, "--suspect", "30s") or True
+    assert "--suspect is not for a shared checkpoint" in desk.refused(64, "update", key, "--suspect", "30s")
 
 
 def test_another_script(desk: Desk) -> None:
     key = desk.running()
-    script = desk.file("next.sh", "#!/bin/sh\n#SBATCH --hold\n#DISPATCH --on failed:stop --stall 1h\nexec train --lr 2\n")
+    content = "#!/bin/sh\n#SBATCH --hold\n#DISPATCH --on failed:stop --stall 1h\nexec train --lr 2\n"
+    script = desk.file("next.sh", content)
     text = desk.ok("update", key, "--script", "next.sh" if desk.root else script)
     assert f"submission 2 will have the script {script}, the rules failed:stop, stall s 3600.0;" in text
     desk.ended(key, "PREEMPTED")
     made = desk.object(desk.rig.object(key))
-    assert made["script"] == "#!/bin/sh\n\n#DISPATCH --on failed:stop --stall 1h\nexec train --lr 2\n" or (
-        "exec train --lr 2" in made["script"] and "--hold" not in made["script"]
-    )
+    assert made["script"].replace("#SBATCH", "").split() == content.replace("#SBATCH --hold", "").split()
     spec = desk.state(key).spec
     assert (spec.script_name, spec.rules, spec.stall_s) == (script, ("failed:stop",), 3600.0)
     assert "the file is another by now" not in desk.ok("show", key)
@@ -191,7 +179,8 @@ def test_a_script_that_is_another_job_is_refused(desk: Desk, script: str | None,
     path = "nowhere.sh" if script is None else desk.file("next.sh", script)
     assert says in desk.refused(64, "update", key, "--script", path)
     assert [it for it in os.listdir(desk.rig.record(key).folder) if it.startswith("script")] == ["script"]
-    assert "has no script" in desk.refused(64, "update", desk.job(wrap=True), "--script", desk.file("a.sh", "#!/bin/sh\n"))
+    wrapped, path = desk.job(wrap=True), desk.file("a.sh", "#!/bin/sh\n")
+    assert "has no script" in desk.refused(64, "update", wrapped, "--script", path)
 
 
 def test_the_same_root_may_stand_in_the_script(desk: Desk) -> None:
