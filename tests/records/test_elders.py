@@ -394,11 +394,15 @@ def test_an_intent_that_was_open_when_it_was_superseded_is_settled() -> None:
     assert kinds(ask(life, found, later=5000)) == ["submitted"]
     nowhere = replace(BLIND, lookups=Lookups(1, Absent(), Absent(), Absent()))
     assert kinds(ask(life, nowhere, later=5000)) == ["burnt"]
+    seen = replace(BLIND, seen=listed((1, 101)))
+    assert any(isinstance(it, Cancel) for it in ask(life, seen, later=5000)), "it is found before it is settled"
     life.submitted(1)
     assert life.state.elder is not None
     assert life.state.phase is Phase.CLOSED
     seen = replace(BLIND, seen=listed((1, 101)))
     assert any(isinstance(it, Cancel) for it in ask(life, seen, later=5000))
+    actions = ask(life, seen, later=5000)
+    assert [it.object.slurm_job_id for it in actions if isinstance(it, Cancel)] == [101]
     for kind, body in (("burnt", {"evidence": ""}), ("rejected", {"status": 1, "message": ""})):
         other = Life().intent(1).superseded().add(kind, submission=1, **body)
         assert other.state.finished

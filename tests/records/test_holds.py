@@ -211,6 +211,14 @@ def test_a_persons_hold_is_not_lifted_by_anything_else() -> None:
     assert ask(life.release())[0] == Submit(2, (), 6)
 
 
+def test_a_hold_that_came_before_the_shared_one_is_a_persons_to_lift() -> None:
+    life = Life(make_spec(shared=True)).run(1).add("hold", reason="look at it", for_s=None)
+    life.answered(attempt(life), "ceased").end(1, "preempted").holds(2, why="shared")
+    assert life.state.holding is not None
+    assert not life.state.holding.ceased
+    assert "release" not in kinds(ask(life, policy=ASKS))
+
+
 def test_a_cancel_ends_a_hold() -> None:
     (action,) = ask(held().add("request", what="cancel", reason="no more need"))
     assert isinstance(action, AppendFact)
