@@ -95,12 +95,12 @@ class Keeper:
         """
         self._collect()
         self._before = before = hints.unpack(content)
-        reading = clock.advance(before.clock, at)
+        reading = clock.advance(before.clock, at, self._rules.gap_s)
         suspects = Suspects(why="not asked")
         seen = before.silence
         if (full and self._nodes_matter(before, at)) or self._is_waited_for(before):
             self._nodes, self._nodes_at = self._port.nodes(), time.monotonic()
-            seen = silence.look(before.silence, self._nodes, at)
+            seen = silence.look(before.silence, self._nodes, at, self._rules.gap_s)
             if self._rules.suspicion:
                 suspects = silence.suspects(
                     seen,

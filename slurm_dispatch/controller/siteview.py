@@ -90,6 +90,8 @@ class SiteView:
         :param base: what does not change.
         :param jitter: 0 to 1, drawn for this job.
         """
+        if not self.known:
+            return replace(base, jitter=jitter)
         return replace(
             base,
             limits=self._limits(whose, tally, now),

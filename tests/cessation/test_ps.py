@@ -182,6 +182,10 @@ def test_after_a_reboot_what_is_only_the_owner_s_does_not_count(node: Lab) -> No
         assert scan(wanted).answer == "clean"
     with waiting({"DISPATCH_ATTEMPT": attempt}, user=OWNER):
         assert scan(wanted).answer == "left"
+    text = kept.read_text()
+    kept.write_text(text.replace(f"HOST={os.uname().nodename}", "HOST=another"))  # a copy of that one's disk
+    assert not ps.want(attempt, frozenset(), None, "").booted
+    kept.write_text(text)
     # It was begun again in this boot.
     began(node)
     assert not ps.want(attempt, frozenset(), None, "").booted

@@ -249,6 +249,18 @@ def test_a_node_where_an_execution_failed_is_remembered_and_avoided(rig: SiteRig
     assert "--exclude=c2,c1" in rig.slurm.job(rig.object(other))["argv"]
 
 
+def test_no_two_executions_in_a_row_end_on_a_node_that_is_suspect(rig: SiteRig) -> None:
+    """Also where the rule says nothing of nodes."""
+    now = time.time()
+    rows = [["c1", now, 1.0, f"job{uid}", 1, uid, "node_fail", "low"] for uid in (7, 8)]
+    write_file(rig.tick_folder, "memory", {"entries": rows})
+    key = rig.job("failed:resubmit")
+    rig.start(key)
+    ends(rig, key, "FAILED", exit_status=1)
+    rig.settle()
+    assert "--exclude=c1" in rig.slurm.job(rig.object(key))["argv"]
+
+
 def test_of_the_nodes_of_an_execution_those_in_trouble_are_blamed(rig: SiteRig) -> None:
     rig.slurm.node("c3", "IDLE")
     write_file(rig.tick_folder, "memory", {"entries": [["c9", time.time(), 0.1, "abc", 1, 7, "failed", "low"]]})

@@ -105,6 +105,8 @@ def test_the_clock_counts_time_in_which_ticks_ran() -> None:
     away = clock.advance(third, NOW + 90.0 + clock.GAP_S + 1.0)
     assert away.ran_s == 90.0  # nobody ticked meanwhile
     assert clock.advance(away, away.at + 10.0).ran_s == 100.0
+    seldom = clock.advance(third, NOW + 90.0 + clock.GAP_S + 1.0, 3 * clock.GAP_S)
+    assert seldom.ran_s == 90.0 + clock.GAP_S + 1.0  # a site whose ticks come so seldom
 
 
 def test_a_host_clock_that_steps_counts_nothing_twice() -> None:

@@ -128,6 +128,15 @@ def test_the_command_line_goes_before_the_job_s_setting(scene: Scene) -> None:
     assert scene.train("exit 3", "--stall", "0", environment=wrong).end() == 3
 
 
+def test_a_limit_that_no_settled_save_can_meet_is_said(scene: Scene) -> None:
+    helper = scene.train("exit 0", "--stall", "30")
+    assert helper.end() == 0
+    assert helper.has_said("no longer than --settle 60 s")
+    proved = scene.train("exit 0", "--stall", "30", "--done", "done")
+    assert proved.end() == 0
+    assert not proved.has_said("--settle")
+
+
 def test_a_store_that_fails_is_no_stall(scene: Scene, monkeypatch: pytest.MonkeyPatch) -> None:
     """Nothing can be published while it is away, however the training goes."""
     root = open_root(str(scene.root))
