@@ -57,14 +57,16 @@ def _adopt(here: Bench, record: Record, text: str, absolute: str, reason: str) -
     from slurm_dispatch.records.fold import fold
     from slurm_dispatch.records.state import Phase
     from slurm_dispatch.store.root import open_root
+    from slurm_dispatch.store.saves import check_save
 
     spec = fold(record.read()).spec
     root = open_root(spec.root)
     listing = root.listing()
     old = _meant(listing, text, absolute, spec.root)
     attempt = old.attempt
-    if attempt is None or not os.path.lexists(os.path.join(os.fsencode(spec.root), old.path)):
-        raise BadDataError(f"the save of {old.name} is not there any more", hint="dispatch ls lists what is")
+    if attempt is None:
+        raise BadDataError(f"the save of {old.name} is not below exec/ of the root")
+    check_save(root.raw, old.path)
     made: list[Publication] = []
 
     def adopted(state: State) -> people.Facts:

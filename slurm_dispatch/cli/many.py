@@ -53,7 +53,7 @@ def act(
             return 0
         keys = sorted(chosen)
     else:
-        keys = [bench.key(job) for job in jobs]
+        keys = list(dict.fromkeys(bench.key(job) for job in jobs))
     status = 0
     for key in keys:
         try:

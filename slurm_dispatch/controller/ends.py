@@ -32,7 +32,7 @@ BLAMED_MAX = 64
 PROLOG_S = 60.0
 """A site's Prolog that fails has failed by then."""
 DRAINED_AFTER_S = 3.0
-"""Slurm ends a job whose Prolog failed, and drains the node a moment later."""
+"""Slurm ends a job whose Prolog failed, and drains the node a moment later, while the job is completing."""
 LOST_AFTER_S = 600.0
 """An end note that no source explains for this long is ``lost``; accounting is written within seconds."""
 WAITING = frozenset(
@@ -292,8 +292,8 @@ class _Observer:
         if ran_s is not None and ran_s <= PROLOG_S:
             if self.on_drained_node(told):
                 outcome = Outcome.LAUNCH_FAILED
-            elif ran_s <= 1 and abs(self.view.at - (told.end_time or 0)) < DRAINED_AFTER_S:
-                return Look(Unknown("it ended as it began; whether its node refused it shows in a moment"), soon=True)
+            elif detail.completing or (ran_s <= 1 and abs(self.view.at - (told.end_time or 0)) < DRAINED_AFTER_S):
+                return Look(Unknown("whether the site's Prolog failed, its node shows in a moment"), soon=True)
         restart = detail.restart if execution is None else execution.epoch.restart
         return Look(
             ObjectEnded(

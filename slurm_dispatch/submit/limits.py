@@ -35,7 +35,8 @@ def check_hold(spec: Spec, for_s: float | None, site: Site) -> None:
     longest = longest_hold_s(bounded, site)
     if for_s is not None and for_s > longest:
         limit = _longest_of(bounded, site)
-        raise NotAllowedError(f"a hold of {duration(for_s)} is longer than the {duration(longest)} that {limit} allows")
+        most = duration(longest)
+        raise NotAllowedError(f"a hold of {duration(for_s)} is longer than the {most} that {limit} allows")
 
 
 def check_limits(settings: Settings, site: Site, bounded: Bounds) -> None:

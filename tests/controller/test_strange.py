@@ -75,6 +75,21 @@ def test_a_node_is_drained_a_moment_after_the_end(tmp_path: Path, drained: bool,
     assert rig.last(key, "end").body["outcome"] == outcome
 
 
+def test_a_slow_prolog_is_waited_for_while_the_job_is_completing(tmp_path: Path) -> None:
+    """It failed after half a minute; its node is drained before the job has completed."""
+    rig = Rig(tmp_path)
+    key = rig.job("failed,launch_failed:stop")
+    start = rig.start(key)
+    rig.settle()
+    before = rig.kinds(key)
+    rig.slurm.end(rig.object(key), "FAILED", "COMPLETING", end_time=start + 30, exit_status=1)
+    rig.settle()
+    assert rig.kinds(key) == before
+    rig.slurm.node("c1", "IDLE", "DRAIN")
+    rig.settle()
+    assert rig.last(key, "end").body["outcome"] == "launch_failed"
+
+
 @pytest.mark.parametrize(("ran_s", "status"), [(61, 1), (0, 2)])
 def test_a_drained_node_says_nothing_of_other_ends(tmp_path: Path, ran_s: int, status: int) -> None:
     """A job that ran for longer than a Prolog may, or ended with a status of its own, has failed."""

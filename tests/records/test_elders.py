@@ -27,7 +27,7 @@ from slurm_dispatch.records.observation import (
     Unknown,
 )
 from slurm_dispatch.records.policy import Limits, Policy
-from slurm_dispatch.records.state import Phase, SlurmObject
+from slurm_dispatch.records.state import ElderExecution, Phase, SlurmObject
 from slurm_dispatch.records.verdict import verdict
 from tests.records.life import CLUSTER, KEY, UID, Life, make_spec
 from tests.records.test_holds import attempt, kinds, shared, take
@@ -333,6 +333,16 @@ def test_superseding_a_job_whose_executions_have_all_ceased_still_waits_for_nobo
     assert kinds(ask(life)) == ["release"]
 
 
+def test_more_executions_than_a_fact_holds_are_left_to_a_person() -> None:
+    many = tuple(ElderExecution(f"x{it}", 7, CLUSTER, "c[1-2]," * 300, None) for it in range(300))
+    life = follower(elders_shared=True)
+    take(life, ask(life, elder(shared=True, executions=many)))
+    assert life.state.phase is Phase.HELD
+    assert life.state.holding is not None
+    assert not life.state.holding.ceased
+    assert 0 < len(life.state.elders) < 300
+
+
 def test_an_elder_whose_object_lives_or_is_not_known_is_waited_for_and_then_left_to_a_person() -> None:
     old = Life(make_spec(shared=True)).intent(1).superseded(KEY)
     seen = elder_closed(old.state, shared=False)
@@ -384,11 +394,15 @@ def test_an_intent_that_was_open_when_it_was_superseded_is_settled() -> None:
     assert kinds(ask(life, found, later=5000)) == ["submitted"]
     nowhere = replace(BLIND, lookups=Lookups(1, Absent(), Absent(), Absent()))
     assert kinds(ask(life, nowhere, later=5000)) == ["burnt"]
+    seen = replace(BLIND, seen=listed((1, 101)))
+    assert any(isinstance(it, Cancel) for it in ask(life, seen, later=5000)), "it is found before it is settled"
     life.submitted(1)
     assert life.state.elder is not None
     assert life.state.phase is Phase.CLOSED
     seen = replace(BLIND, seen=listed((1, 101)))
     assert any(isinstance(it, Cancel) for it in ask(life, seen, later=5000))
+    actions = ask(life, seen, later=5000)
+    assert [it.object.slurm_job_id for it in actions if isinstance(it, Cancel)] == [101]
     for kind, body in (("burnt", {"evidence": ""}), ("rejected", {"status": 1, "message": ""})):
         other = Life().intent(1).superseded().add(kind, submission=1, **body)
         assert other.state.finished
