@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import json
+import os
 import time
 from typing import TYPE_CHECKING
 
 import pytest
 
+from docker.rig import ROOT
 from tests.cluster.test_tick import FOREVER, LONG_S, UNTIL_TOLD, Jobs
 
 if TYPE_CHECKING:
@@ -33,27 +35,23 @@ COUNTS = "#!/bin/sh\nn=0\nwhile :; do n=$((n+1)); echo $n >count.tmp; mv count.t
 def site(cluster: Cluster) -> Iterator[Jobs]:
     """The cluster with Slurm's own SlurmdTimeout, and a site that allows suspicion."""
     try:
-        for host in ("ctl", "login"):
-            cluster.write("/etc/slurm-dispatch/dispatch.toml", SETTINGS, host=host)
-        _slurmd_timeout(cluster, SLURMD_TIMEOUT_S)
-        cluster.run("ctl", ["sh", "/src/docker/ticks", "again"])
+        _settings(cluster, SETTINGS, SLURMD_TIMEOUT_S)
         yield Jobs(cluster)
     finally:
-        cluster.refresh()  # the files of the tree again
-        _slurmd_timeout(cluster, 20)
-        cluster.run("ctl", ["sh", "/src/docker/ticks", "again"])
+        with open(os.path.join(ROOT, "docker", "dispatch.toml"), encoding="utf-8") as stream:
+            _settings(cluster, stream.read(), 20)
 
 
-def _slurmd_timeout(cluster: Cluster, seconds: int) -> None:
+def _settings(cluster: Cluster, settings: str, slurmd_timeout_s: int) -> None:
+    """Other settings of the site and of Slurm; slurmctld is started again, since a reconfiguration renames it."""
+    for host in ("ctl", "login"):
+        cluster.write("/etc/slurm-dispatch/dispatch.toml", settings, host=host)
     for host in cluster.hosts:
-        cluster.sh(host, f"sed -i 's/^SlurmdTimeout=.*/SlurmdTimeout={seconds}/' /etc/slurm/slurm.conf")
-    cluster.run("ctl", ["scontrol", "reconfigure"], timeout_s=LONG_S)
-
-    def known() -> bool:
-        found = cluster.run("ctl", ["scontrol", "show", "config"], check=False).stdout
-        return f"SlurmdTimeout           = {seconds} sec" in found
-
-    cluster.wait_until(known, LONG_S, "slurmctld to know its new settings")
+        cluster.sh(host, f"sed -i 's/^SlurmdTimeout=.*/SlurmdTimeout={slurmd_timeout_s}/' /etc/slurm/slurm.conf")
+    cluster.crash_controller(saved=True)
+    found = cluster.run("ctl", ["scontrol", "show", "config"]).stdout
+    assert f"SlurmdTimeout           = {slurmd_timeout_s} sec" in found
+    cluster.run("ctl", ["sh", "/src/docker/ticks", "again"])
 
 
 def phase(jobs: Jobs, key: str) -> str:

@@ -24,11 +24,12 @@ exec dispatch-watch --interval 1 -- srun sh -c '
     exec sleep 3600' x {resume:--resume}
 """
 STALLS = """#!/bin/sh
-#DISPATCH --stall 5s
+#DISPATCH --stall 10m
 #DISPATCH --on stalled:resubmit,budget=5
 test ! -e ran || exec sleep 3600
 touch ran
-exec dispatch-watch --interval 1 --grace 5 --done done -- srun sleep 3600
+echo "the job's own: $SLURM_DISPATCH_STALL"
+exec dispatch-watch --stall 5s --interval 1 --grace 5 --done done -- srun sleep 3600
 """
 
 
@@ -56,7 +57,7 @@ def test_every_rank_of_a_shared_job_works_in_the_root(cluster: Cluster, jobs: Jo
 
 
 def test_a_job_that_stalls_is_ended_and_goes_on_elsewhere(cluster: Cluster, jobs: Jobs) -> None:
-    """The time comes from the job's settings, by the wrapper; the steps are ended, the outcome is the helper's."""
+    """The steps are ended, and the outcome is the helper's. Its command line goes before the job's settings."""
     key = jobs.submit(STALLS)
     jobs.running(key, 2)
     ended, end = jobs.last(key, "ended"), jobs.last(key, "end")
@@ -64,5 +65,7 @@ def test_a_job_that_stalls_is_ended_and_goes_on_elsewhere(cluster: Cluster, jobs
     assert end is not None
     assert (ended["outcome"], ended["by"][:6]) == ("stalled", "watch@")
     assert end["outcome"] == "stalled"
-    assert "nothing was published for 5 s (--stall)" in cluster.read(f"{jobs.folder}/out")
+    said = cluster.read(f"{jobs.folder}/out")
+    assert "the job's own: 600\n" in said
+    assert "nothing was published for 5 s (--stall)" in said
     cluster.run("login", ["dispatch", "cancel", key], user="ada", timeout_s=LONG_S)

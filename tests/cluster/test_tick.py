@@ -175,7 +175,9 @@ def test_a_command_that_saved_and_wants_to_go_on_goes_on_until_it_is_done(jobs: 
 
 def test_failures_use_up_their_budget(jobs: Jobs) -> None:
     key = jobs.submit("#!/bin/sh\nexit 3\n", "--nodes=1", rules=("failed:resubmit,budget=1",))
-    assert jobs.wait(key, "closed")["why"] == "budget"
+    decision = jobs.wait(key, "decision", 2)
+    assert (decision["action"], decision["why"]) == ("hold", "budget")
+    jobs.wait(key, "held")
     outcomes = [fact["outcome"] for fact in jobs.facts(key) if fact["kind"] == "end"]
     assert outcomes == ["failed", "failed"]
     jobs.settled(key, 2)

@@ -195,7 +195,10 @@ def test_holds_lists_who_waits_and_who_will(desk: Desk) -> None:
     assert "not yet: running" in rows[running]
     assert "a look first" in rows[running]
     assert " rule " in rows[failed]
-    assert "  10d  " in rows[failed]
+    assert "  10d 0h  " in rows[failed]
+    shown = desk.ok("show", running)
+    assert "state       running, then held\n" in shown
+    assert "hold        a look first (fact 5, user:" in shown
     found = json.loads(desk.ok("holds", "--reason-like", "a look*", "--json"))["holds"]
     assert [(it["job"], it["why"], it["left_s"]) for it in found] == [(running, "person", None)]
 

@@ -73,7 +73,7 @@ def test_a_shared_job_that_may_still_run_is_waited_for(desk: Desk) -> None:
     """P8: the new one gets no execution beside an older one before a person says so."""
     elder = desk.running(shared=True)
     key, text = superseded(desk, elder)
-    assert "the next tick goes on" in text  # what became of the old one's object is asked first
+    assert f"; the next ticks go on once it is known what runs of job {elder};" in text
     desk.tick()
     desk.tick()
     assert desk.phase(key) == "held"

@@ -293,6 +293,7 @@ def test_of_two_that_supersede_one_wins() -> None:
     (action,) = ask(follower(), elder(by_job=None))
     assert isinstance(action, AppendFact)
     assert action.kind == "closed"
+    assert "had ended by itself" in action.body["reason"]
 
 
 def test_a_job_that_supersedes_is_not_submitted_before_it_took_over() -> None:
@@ -356,6 +357,26 @@ def test_an_elder_whose_object_lives_or_is_not_known_is_waited_for_and_then_left
     assert ask(life.release()) == [Submit(1, (), 2)]
 
 
+def test_an_elder_that_is_not_known_whole_is_waited_for_whatever_else_it_was() -> None:
+    life = follower().took_over(complete=False)
+    assert life.state.phase is Phase.HELD
+    life.add("closed", why="hold_expired", reason="").add("reopened", reason="", submission=1)
+    assert life.state.holding is not None
+    assert not life.state.holding.ceased
+
+
+def test_a_job_that_still_waited_for_a_shared_elder_hands_that_on() -> None:
+    """P8 over three jobs: the last one waits for what the first one left."""
+    middle = follower(elders_shared=True).took_over("x1").superseded(KEY)
+    seen = elder_closed(middle.state, shared=False)
+    assert seen is not None
+    assert (seen.shared, seen.complete, [it.attempt for it in seen.executions]) == (True, True, ["x1"])
+    free = follower(elders_shared=True).took_over("x1").release().intent(1, 2).submitted(1).superseded(KEY)
+    seen = elder_closed(free.state, shared=False)
+    assert seen is not None
+    assert (seen.shared, seen.executions) == (False, ()), "a person released it: it is a job of its own kind"
+
+
 def test_a_hold_for_elders_that_ran_out_holds_again_once_it_is_opened() -> None:
     life = follower(elders_shared=True).took_over("x1").add("closed", why="hold_expired", reason="")
     assert life.add("reopened", reason="", submission=1).state.phase is Phase.HELD
@@ -392,8 +413,9 @@ def test_an_intent_that_was_open_when_it_was_superseded_is_settled() -> None:
     assert ask(life, later=5000) == [LookUp(1)]
     found = replace(BLIND, lookups=Lookups(1, Found(CLUSTER, 101)))
     assert kinds(ask(life, found, later=5000)) == ["submitted"]
-    nowhere = replace(BLIND, lookups=Lookups(1, Absent(), Absent(), Absent()))
-    assert kinds(ask(life, nowhere, later=5000)) == ["burnt"]
+    for accounting in (Absent(), Unknown("away")):  # nothing is submitted after it: that holds nothing up
+        nowhere = replace(BLIND, lookups=Lookups(1, Absent(), Absent(), accounting))
+        assert kinds(ask(life, nowhere, later=5000)) == ["burnt"]
     seen = replace(BLIND, seen=listed((1, 101)))
     assert any(isinstance(it, Cancel) for it in ask(life, seen, later=5000)), "it is found before it is settled"
     life.submitted(1)
