@@ -93,7 +93,7 @@ class Keeper:
         """
         self._collect()
         self._before = before = hints.unpack(content)
-        reading = clock.advance(before.clock, at)
+        reading = clock.advance(before.clock, at, before.last)
         suspects = Suspects(why="not asked")
         seen = before.silence
         if full and self._nodes_matter(before, at):
