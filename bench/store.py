@@ -45,7 +45,10 @@ def _root(folder: str, name: str) -> CheckpointRoot:
 
 
 def publishing(root: CheckpointRoot) -> Row:
-    """One publication, against the three calls without which there is none."""
+    """One publication, against the three calls without which there is none.
+
+    The floor opens both folders each time, as a publication does; it checks nothing, neither path nor save.
+    """
     save = os.path.join(root.execution(ATTEMPT), "checkpoint")
     os.mkdir(save)
     with open(os.path.join(save, "weights"), "wb") as file:

@@ -83,8 +83,8 @@ class Story:
             broken.append(f"the record was closed as {closed['why']}: {closed['reason']}")
         return broken
 
-    def cancel(self, _: Execution) -> None:
-        self.cluster.run("ctl", ["scancel", str(self.job.slurm_id())])
+    def cancel(self, old: Execution) -> None:
+        self.cluster.run("ctl", ["scancel", old.slurm_id])
 
     def cut(self, old: Execution) -> None:
         self.cluster.fault("cut", old.host)

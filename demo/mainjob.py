@@ -87,7 +87,7 @@ class MainJob:
 
     def account(self) -> Account:
         """What the trainings logged and what is published."""
-        read = f"cd {self.logs} && cat -- *.jsonl 2>/dev/null; :"
+        read = f"cd {self.logs} && for log in *.jsonl; do cat -- $log && printf '\\000'; done 2>/dev/null; :"
         logs = self.cluster.sh("login", read, user=self.user)
         listing = f"find {self.root}/pub -mindepth 1 -printf '%T@ %f\\n' 2>/dev/null; :"
         return account(logs, self.cluster.sh("login", listing, user=self.user))
@@ -99,11 +99,6 @@ class MainJob:
 
     def facts_of(self, *kinds: str) -> list[dict[str, Any]]:
         return [fact for fact in self.facts() if fact["kind"] in kinds]
-
-    def slurm_id(self) -> int:
-        """The Slurm job id of the last submission."""
-        submitted = self.facts_of("submitted")
-        return int(submitted[-1]["slurm_job_id"]) if submitted else self.first_id
 
     def latest(self) -> str:
         """What ``dispatch latest`` prints."""

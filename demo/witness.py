@@ -46,6 +46,11 @@ class Execution:
         return str(self.start["host"])
 
     @property
+    def slurm_id(self) -> str:
+        """The Slurm job that it ran in, which it knows before whoever submitted that has written it down."""
+        return str(self.start["slurm_job_id"])
+
+    @property
     def resumed(self) -> tuple[int, int] | None:
         """(epoch, step) of the save that it went on from; ``None`` for a first start."""
         lineage = self.start["lineage"]
@@ -79,13 +84,12 @@ class Account:
 def account(logs: str, listing: str) -> Account:
     """Read an account.
 
-    :param logs: the lines of all logs of the job, in any order of files; a line cut off at the end is left out.
+    :param logs: the logs of the job in any order, with a NUL byte after each; what stands after the last newline
+        of one is a line that is being written, and is left out.
     :param listing: a line ``<seconds> <name>`` for each file in ``pub/``.
     """
     executions: dict[str, Execution] = {}
-    for text in logs.split("\n"):
-        if not text.endswith("}"):
-            continue
+    for text in [line for log in logs.split("\0") for line in log.split("\n")[:-1]]:
         line = json.loads(text)
         execution = executions.setdefault(line["attempt"], Execution(line["attempt"], int(line["epoch"])))
         execution.ranks[line["rank"]].append(line)

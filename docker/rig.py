@@ -44,6 +44,18 @@ _TEXT_JOB = {
     "start": r"^   StartTime=(\w+) ", "nodes": r"^   NodeList=(.*)$", "comment": r"^   Comment=(.*?) ?$",
 }
 
+# $1 path, $2 mode, the content from standard input. Whoever runs in the host and waits for the file may read, run
+# or remove it as soon as its name is there: so it is made beside the name, where no listing shows it.
+WRITE = """set -e
+folder=$(dirname -- "$1")
+mkdir -p -- "$folder"
+new=$(mktemp -- "$folder/.new-XXXXXXXXXX")
+trap 'rm -f -- "$new"' EXIT
+cat >"$new"
+chmod -- "$2" "$new"
+mv -T -- "$new" "$1"
+"""
+
 T = TypeVar("T")
 
 
@@ -199,9 +211,8 @@ class Cluster:
         return self.run(host, ["cat", "--", path]).stdout
 
     def write(self, path: str, text: str, *, user: str = "root", host: str = "login", mode: str = "644") -> None:
-        """Make or replace a file in a host, and the folders above it, as ``user``."""
-        script = 'mkdir -p "$(dirname "$1")" && cat >"$1" && chmod "$2" "$1"'
-        self.run(host, ["sh", "-c", script, "sh", path, mode], user=user, input=text)
+        """Make or replace a file in a host, and the folders above it, as ``user``: at once, whole, with its mode."""
+        self.run(host, ["sh", "-c", WRITE, "sh", path, mode], user=user, input=text)
 
     # Jobs.
 
@@ -354,7 +365,10 @@ class Cluster:
             list(pool.map(lambda node: self.fault("heal", node), self.nodes))
         self.service_off()
         self.wait_until(self._cleared, PATIENCE_S, "all jobs to be gone and all nodes to be idle", every_s=0.3)
-        self.sh("ctl", f"find {STATE}/jobs {STATE}/notes {STATE}/tick -mindepth 1 -delete")
+        # Again where a command that was killed, or one of Slurm's own, has made or removed something meanwhile.
+        empty = ["find", f"{STATE}/jobs", f"{STATE}/notes", f"{STATE}/tick", "-mindepth", "1", "-delete"]
+        what = "the records and notes to be gone"
+        self.wait_until(lambda: self.run("ctl", empty, check=False).status == 0, PATIENCE_S, what)
         for node in self.nodes:
             self.sh(node, "umount -l $(grep -o '/run/slurm-dispatch/[^ ]*' /proc/self/mounts) 2>/dev/null; "
                           "rm -rf /run/slurm-dispatch /var/spool/slurm-dispatch")

@@ -10,7 +10,7 @@ from slurm_dispatch.cli.main import COMMANDS
 TOP = Path(__file__).resolve().parent.parent
 PAGES = sorted([*TOP.glob("*.md"), *(TOP / "docs").glob("*.md"), TOP / "tests" / "CASES.md"])
 # Commands that the design names and that a later version brings; a page may speak of them as such.
-LATER = {"supersede", "hold", "release", "doctor", "why", "adopt", "update", "again"}
+LATER = {"doctor"}
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda p: str(p.relative_to(TOP)))

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 class Filters:
     """Which jobs are meant; what is ``None`` is not looked at.
 
+    :param user: whose records are read.
     :param reason_like: a glob; without ``*`` it may stand anywhere in the reason.
     """
 
@@ -35,14 +36,13 @@ class Filters:
         return any((self.user, self.account, self.partition, self.reason_like))
 
     def takes(self, state: State, reason: str) -> bool:
-        """Whether the job is among those that are meant."""
+        """Whether the job, which is one of the user's, is among those that are meant."""
         spec = state.spec
         like = self.reason_like
         if like is not None and not any(mark in like for mark in "*?["):
             like = f"*{like}*"
         return (
-            self.user in {None, "all", spec.user}
-            and self.account in {None, spec.account}
+            self.account in {None, spec.account}
             and self.partition in {None, spec.partition}
             and (like is None or fnmatch.fnmatchcase(reason.lower(), like.lower()))
         )

@@ -9,6 +9,8 @@ import click
 from slurm_dispatch.cli.held import Filters, filter_options
 
 if TYPE_CHECKING:
+    from slurm_dispatch.records import people
+    from slurm_dispatch.records.state import State
     from slurm_dispatch.state.jobs import Record
 
 
@@ -40,26 +42,40 @@ def command(
       dispatch hold --user ada --partition gpu --reason "quota" --yes
 
     Exit codes: 0 done, 64 usage (also a job that is closed), 66 no such job, 69 the state folder does not answer,
-    77 another's jobs.
+    77 another's jobs, or a hold that is longer than the site allows.
     """
     from slurm_dispatch.cli.many import act
     from slurm_dispatch.cli.wishes import bench
     from slurm_dispatch.controller import wish
     from slurm_dispatch.model.quantity import parse_duration
     from slurm_dispatch.records import people
-    from slurm_dispatch.records.state import Phase
+    from slurm_dispatch.submit.limits import check_hold
 
     for_s = None if length is None else parse_duration(length)
+    if for_s == 0:
+        raise click.BadParameter("a hold of no length holds nothing", param_hint="--for")
     here = bench()
 
     def work(record: Record) -> dict[str, Any]:
-        state = wish.write(record, here.means.by, lambda before: people.hold(before, reason, for_s))
-        if state.phase in {Phase.QUEUED, Phase.RUNNING} and state.object is not None:
-            what = "runs on" if state.phase is Phase.RUNNING else "stays in the queue"
-            more = f"; Slurm job {state.object.slurm_job_id} {what}, and nothing follows it"
-        else:
-            more = ""
-        return {"text": f"is held{more}"}
+        def held(state: State) -> people.Facts:
+            check_hold(state.spec, for_s, here.site)
+            return people.hold(state, reason, for_s)
+
+        return {"text": f"is held{_more(wish.write(record, here.means.by, held))}"}
 
     filters = Filters(user, account, partition, reason_like)
     return act(here, jobs, filters, "hold", work, yes=yes, takes=lambda state: state.hold is None)
+
+
+def _more(state: State) -> str:
+    """What becomes of what is there already."""
+    from slurm_dispatch.records.state import Phase
+
+    current, it = state.current, state.object
+    if it is not None and state.phase is Phase.RUNNING:
+        return f"; Slurm job {it.slurm_job_id} runs on, and nothing follows it"
+    if it is not None:
+        return f"; Slurm job {it.slurm_job_id} stays with Slurm, which may start it, and nothing follows it"
+    if state.phase is Phase.SUBMITTING and current is not None:
+        return f"; submission {current.number} is on its way to Slurm, and nothing follows it"
+    return ""

@@ -53,7 +53,7 @@ def act(
             return 0
         keys = sorted(chosen)
     else:
-        keys = [bench.key(job) for job in jobs]
+        keys = list(dict.fromkeys(bench.key(job) for job in jobs))
     status = 0
     for key in keys:
         try:
@@ -69,8 +69,8 @@ def act(
 def _listed(states: dict[str, State], verb: str) -> str:
     now = time.time()
     rows = [
-        [key, state.spec.name, state.spec.user, dash(state.spec.partition), state_text(state), age(state.changed, now)]
-        for key, state in sorted(states.items())
+        [key, it.spec.name, it.spec.user, dash(it.spec.partition), state_text(it), age(it.changed, now)]
+        for key, it in sorted(states.items())
     ]
     if not rows:
         return "no job is meant"

@@ -9,6 +9,8 @@ import click
 from slurm_dispatch.cli.held import Filters, filter_options
 
 if TYPE_CHECKING:
+    from slurm_dispatch.records import people
+    from slurm_dispatch.records.state import State
     from slurm_dispatch.state.jobs import Record
 
 
@@ -47,12 +49,21 @@ def command(
     from slurm_dispatch.cli.wishes import bench
     from slurm_dispatch.controller import wish
     from slurm_dispatch.records import people
+    from slurm_dispatch.records.state import Phase
 
     here = bench()
 
     def work(record: Record) -> dict[str, Any]:
-        wish.write(record, here.means.by, lambda before: people.release(before, reason, time.time()))
-        return {"text": f"is released{wish.submitted(record, here.means, here.host, here.site.cluster)}"}
+        before: list[State] = []
+
+        def released(state: State) -> people.Facts:
+            before.append(state)
+            return people.release(state, reason, time.time())
+
+        wish.write(record, here.means.by, released)
+        if before[-1].phase not in {Phase.HELD, Phase.CLOSED}:
+            return {"text": f"is released before anything was held; it is {before[-1].phase}"}
+        return {"text": f"is released{here.submitted(record)}"}
 
     filters = Filters(user, account, partition, reason_like)
     return act(here, jobs, filters, "release", work, yes=yes, takes=is_held, submits=True)

@@ -125,6 +125,12 @@ def _text(key: str, state: State, facts: Sequence[Fact], seen: Glance, now: floa
         told = f"not told: {seen.trouble}"
     if told:
         lines.insert(3, ("in Slurm", told))
+    changed = _on_disk(state)
+    if changed:
+        lines.insert([name for name, _ in lines].index("script") + 1, ("on disk", changed))
+    if state.hold is not None:
+        hold = state.hold
+        lines.append(("hold", f"{hold.reason} (fact {hold.seq}, {hold.by}, {both(hold.at, now)})"))
     decision = state.decision
     if decision is not None:
         text = f"{decision.outcome}: {decision.action}, because {decision.reason} (fact {decision.seq})"
@@ -138,6 +144,27 @@ def _text(key: str, state: State, facts: Sequence[Fact], seen: Glance, now: floa
     width = max(len(name) for name, _ in lines)
     text = "\n".join(f"{name.ljust(width)}  {one_line(value)}" for name, value in lines)
     return "\n\n".join([text, _submission_table(state), f"{len(facts)} facts; --facts shows them"])
+
+
+def _on_disk(state: State) -> str:
+    """Whether the script's file is another by now than what will be submitted; nothing where it cannot be read."""
+    import hashlib
+    import os
+
+    from slurm_dispatch.errors import DispatchError
+    from slurm_dispatch.submit.script import read_file
+
+    spec = state.spec
+    if spec.wrap or spec.script_name is None or os.geteuid() != spec.uid:
+        return ""
+    try:
+        content = read_file(spec.script_name, spec.workdir)
+    except DispatchError:
+        return ""
+    if hashlib.sha256(content).hexdigest() == state.script_sha256:
+        return ""
+    path = os.path.join(spec.workdir, spec.script_name)
+    return f"the script is another by now; dispatch update {spec.job} --script {path} takes it"
 
 
 _SETTLED = {"open": "no answer yet", "submitted": "-", "rejected": "rejected", "burnt": "never arrived"}

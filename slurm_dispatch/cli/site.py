@@ -21,7 +21,12 @@ FOR_MAX_S = 90 * 86400.0
 
 @click.group("site")
 def command() -> None:
-    """Tell slurm-dispatch about the site: announced maintenance."""
+    """Tell slurm-dispatch about the site: announced maintenance.
+
+    \b
+    Example:
+      dispatch site maintenance begin --for 4h
+    """
 
 
 @command.group("maintenance", invoke_without_command=True)

@@ -113,13 +113,14 @@ def _bool(_setting: Setting, value: Any) -> bool:
 
 
 def _bounded(setting: Setting, value: Any, what: str, *, whole: bool = False) -> int | float:
-    if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value):
+    # A whole number of TOML can be too large for isfinite.
+    if isinstance(value, bool) or not isinstance(value, int | float) or not -math.inf < value < math.inf:
         raise UsageError(f"{show(value)} is not {what}")
     if whole and not isinstance(value, int):
         raise UsageError(f"{show(value)} is not a number without a fraction")
     if not setting.least <= value <= setting.greatest:
         shown = duration(value) if setting.kind == "seconds" and setting.greatest > 3600 else plain(value)
-        raise UsageError(f"{shown} is out of bounds, it is {setting.bounds}")
+        raise UsageError(f"{show(shown)} is out of bounds, it is {setting.bounds}")
     return value
 
 

@@ -131,7 +131,7 @@ def parse_toml(path: str, data: bytes) -> tuple[dict[str, Any], str]:
     try:
         text = data.decode("utf-8")
         return tomllib.loads(text), text
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise ConfigurationError(f"{show(path)} is not TOML: {error}") from error
 
 

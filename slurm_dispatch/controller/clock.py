@@ -47,9 +47,10 @@ class Clock:
     wanted: float = 0.0
 
 
-def advance(before: Clock | None, now: float, last: float | None = None) -> Clock:
+def advance(before: Clock | None, now: float, gap_s: float = GAP_S, *, last: float | None = None) -> Clock:
     """The reading at ``now``; a fresh clock where there is none, and the same one where nobody wants it.
 
+    :param gap_s: see :data:`GAP_S`; longer where the site's ticks come less often.
     :param last: Unix seconds when the last tick ended; ``None``: not known, then it was no later than ``before``.
     """
     if before is None:
@@ -57,7 +58,7 @@ def advance(before: Clock | None, now: float, last: float | None = None) -> Cloc
     if now >= before.wanted or now <= before.at:
         return before
     ticked = before.at if last is None else min(max(last, before.at), now)
-    counted = ticked - before.at + (now - ticked if now - ticked <= GAP_S else 0.0)
+    counted = ticked - before.at + (now - ticked if now - ticked <= gap_s else 0.0)
     return replace(before, ran_s=before.ran_s + counted, at=now)
 
 

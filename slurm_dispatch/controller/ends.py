@@ -15,6 +15,7 @@ from slurm_dispatch.model.outcome import Outcome
 from slurm_dispatch.records.observation import ObjectAlive, ObjectEnded, Unknown
 from slurm_dispatch.slurm import port
 from slurm_dispatch.slurm.classify import HelperEnd, classify
+from slurm_dispatch.slurm.parse import KNOWN_STATES
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -28,6 +29,10 @@ SKEW_S = 300.0
 """How far the clocks of the submitting host and of slurmctld may differ."""
 BLAMED_MAX = 64
 """Nodes that the evidence of an end names."""
+PROLOG_S = 60.0
+"""A site's Prolog that fails has failed by then."""
+DRAINED_AFTER_S = 3.0
+"""Slurm ends a job whose Prolog failed, and drains the node a moment later, while the job is completing."""
 LOST_AFTER_S = 600.0
 """An end note that no source explains for this long is ``lost``; accounting is written within seconds."""
 WAITING = frozenset(
@@ -70,11 +75,13 @@ class Look:
 
     :param soon: it is ending, and the answer is a matter of moments: worth asking again before the next tick.
     :param running: it runs, by the queue: (restart count, start time, nodes).
+    :param strange: Slurm says something of it that this version does not know, and a person should hear of it.
     """
 
     object: ObjectAlive | ObjectEnded | Unknown
     soon: bool = False
     running: tuple[int, int, str] | None = None
+    strange: str = ""
 
 
 def look(state: State, view: View, details: Details) -> Look:
@@ -210,6 +217,8 @@ class _Observer:
         if detail.states & ALIVE:
             pending = bool(detail.states & WAITING)
             return Look(self.alive(detail.restart or 0, pending=pending))
+        if detail.states - KNOWN_STATES:
+            return self.verdict(detail, None)
         row: port.JobDetail | None = None
         hidden = not detail.states & OVER  # text shows COMPLETING alone
         if hidden or ("CANCELLED" in detail.states and not self.asked):
@@ -274,9 +283,17 @@ class _Observer:
         verdict = classify(told, _helper(execution), started=self.started(execution, detail))
         outcome = verdict.outcome
         if outcome is None:
-            return Look(Unknown(verdict.why), soon=True)
+            # A state that is not known stays for a while, and is not worth asking for again and again.
+            strange = verdict.why if verdict.strange else ""
+            return Look(Unknown(verdict.why), soon=not strange, strange=strange)
         if outcome is Outcome.CANCELLED and self.was_refused():
             outcome = Outcome.LAUNCH_FAILED
+        ran_s = ran_without_a_sign(told, execution) if outcome is Outcome.FAILED else None
+        if ran_s is not None and ran_s <= PROLOG_S:
+            if self.on_drained_node(told):
+                outcome = Outcome.LAUNCH_FAILED
+            elif detail.completing or (ran_s <= 1 and abs(self.view.at - (told.end_time or 0)) < DRAINED_AFTER_S):
+                return Look(Unknown("whether the site's Prolog failed, its node shows in a moment"), soon=True)
         restart = detail.restart if execution is None else execution.epoch.restart
         return Look(
             ObjectEnded(
@@ -288,6 +305,17 @@ class _Observer:
                 detail.start_time,
             )
         )
+
+    def on_drained_node(self, detail: port.JobDetail) -> bool:
+        """A node of it was drained, as slurmctld does where a Prolog failed."""
+        nodes = self.details.nodes()
+        if isinstance(nodes, port.Unknown):
+            return False
+        drained = {node.name for node in nodes.nodes if node.drained}
+        try:
+            return any(name in drained for name in expand(detail.nodes))
+        except BadDataError:
+            return False
 
     def evidence(self, detail: port.JobDetail, execution: Execution | None) -> dict[str, Any]:
         """What the end stands on, with the object's limits and the nodes to blame where they are known."""
@@ -386,14 +414,22 @@ def _helper(execution: Execution | None) -> HelperEnd | None:
     return HelperEnd(ended.status, ended.signal, ended.outcome)
 
 
+def ran_without_a_sign(detail: port.JobDetail, execution: Execution | None) -> float | None:
+    """How long it ran, in seconds, where nothing tells a script that failed from a site's Prolog that did.
+
+    Slurm says 1:0 of both, and of the second drains the node. ``None``: its helper told an end, so the script ran,
+    or Slurm says something else.
+    """
+    begin, end = detail.start_time, detail.end_time
+    if _helper(execution) is not None or (detail.exit_status, detail.exit_signal) != (1, 0):
+        return None
+    return None if begin is None or end is None else float(end - begin)
+
+
 def limits_of(detail: port.JobDetail) -> dict[str, float]:
     """The limits that Slurm had for the object: seconds and megabytes, as far as it says them."""
-    found: dict[str, float] = {}
-    for name, field, unit in (("time_s", "time_limit", 60.0), ("mem_mb", "memory_per_node", 1.0)):
-        text = detail.options.get(field, "")
-        if text.isascii() and text.isdigit() and int(text) > 0:
-            found[name] = int(text) * unit
-    return found
+    limits = (("time_s", detail.time_limit_s), ("mem_mb", detail.memory_mb))
+    return {name: float(value) for name, value in limits if value}
 
 
 def in_trouble(execution: Execution | None, nodes: port.Nodes | port.Unknown) -> list[str]:

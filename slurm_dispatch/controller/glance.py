@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from slurm_dispatch.records.state import Phase, Settled, State
+from slurm_dispatch.slurm.parse import KNOWN_STATES
 from slurm_dispatch.slurm.port import Queue, QueueJob, SlurmPort, Unknown
 
 if TYPE_CHECKING:
@@ -80,7 +81,7 @@ def _words(state: State, queue: Queue) -> str | None:
     if queued.word is not None and queued.word != state.spec.word(submission.number):
         return None
     reason = f" ({queued.reason})" if queued.reason not in {"", "None"} else ""
-    return f"{queued.state}{f' on {queued.nodes}' if queued.nodes else ''}{reason}{_held(queued)}"
+    return f"{queued.state}{f' on {queued.nodes}' if queued.nodes else ''}{reason}{_held(queued)}{_strange(queued)}"
 
 
 def _held(queued: QueueJob) -> str:
@@ -90,6 +91,12 @@ def _held(queued: QueueJob) -> str:
     if queued.state == "REQUEUE_HOLD" or "held" in queued.reason.lower():
         return f": held by Slurm; when the cause is gone, `scontrol release {queued.slurm_job_id}` lets it start"
     return ""
+
+
+def _strange(queued: QueueJob) -> str:
+    if queued.state in KNOWN_STATES:
+        return ""
+    return ": a state that this version does not know; nothing is done about it"
 
 
 __all__ = ["TIMEOUT_S", "Glance", "glance", "waits_for"]

@@ -201,6 +201,7 @@ class Job:
     def _observe(self, state: State, *, look_up: bool = False) -> Observation:
         seen = look(state, self._view, self._details)
         self.report.soon = seen.soon
+        self.report.trouble = seen.strange or self.report.trouble
         notes = self._view.notes_of(state.spec.job)
         lookups = None
         if look_up and state.current is not None and state.current.settled is Settled.OPEN:
@@ -325,13 +326,9 @@ class Job:
         notes = self._view.notes_of(state.spec.job)
         self.report.done_notes = settle.done_with(state, facts, notes, self._view.at)
         there = {str(note.word) for note in notes if note.kind == "refuse"}
-        burnt = [
-            str(state.spec.word(submission.number))
-            for submission in state.submissions
-            if submission.settled is Settled.BURNT
-        ]
+        over = [str(state.spec.word(number)) for number in state.never_start]
         long_closed = state.closed is not None and self._view.at - state.closed.at > settle.KEEP_START_S
-        self.report.refuse = [] if long_closed else [word for word in burnt[-REFUSE_MAX:] if word not in there]
+        self.report.refuse = [] if long_closed else [word for word in over[-REFUSE_MAX:] if word not in there]
 
     def _rest(self, state: State, needs: str, stamp: int, since: float) -> None:
         """Say with what the job has nothing to do; ``stamp`` is of the facts that made ``state``."""

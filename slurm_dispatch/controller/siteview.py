@@ -9,8 +9,8 @@ from __future__ import annotations
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
+from slurm_dispatch.config.limits import HOUR_S, bounds, resubmissions_left
 from slurm_dispatch.config.limits import Recent as Counted
-from slurm_dispatch.config.limits import bounds, resubmissions_left
 from slurm_dispatch.controller import maintenance, memory
 from slurm_dispatch.controller.hints import Hints
 from slurm_dispatch.controller.silence import Suspects
@@ -55,6 +55,14 @@ class Whose:
         return self.partitions[0] if self.partitions else ""
 
 
+@dataclass(slots=True)
+class Cache:
+    """What was worked out once for all jobs of a pass."""
+
+    excluded: dict[tuple[int, tuple[str, ...]], tuple[str, ...]] = field(default_factory=dict)
+    resubmissions: list[Counted] | None = None
+
+
 @dataclass(frozen=True, slots=True)
 class SiteView:
     """The site at the begin of a pass. The default is a site of which nothing is known.
@@ -63,6 +71,7 @@ class SiteView:
     :param answers: (key of the job that asked, attempt): an answer about cessation that has just come.
     :param told: (key, seq of the hold, what): the status of the command that told the owner.
     :param cessation: somebody answers about cessation.
+    :param number: which pass it is of, from 1.
     :param known: a tick made it, which asks and tells for the jobs; false for what a user runs himself.
     """
 
@@ -74,6 +83,8 @@ class SiteView:
     told: Mapping[tuple[str, int, str], int | None] = field(default_factory=dict)
     cessation: bool = False
     known: bool = False
+    number: int = 0
+    cache: Cache = field(default_factory=Cache, compare=False)
 
     def policy(self, base: Policy, whose: Whose, tally: Tally, now: float, jitter: float) -> Policy:
         """What the site adds to a job of this owner, now.
@@ -81,15 +92,12 @@ class SiteView:
         :param base: what does not change.
         :param jitter: 0 to 1, drawn for this job.
         """
-        excluded: tuple[str, ...] = ()
-        if isinstance(self.nodes, Nodes):
-            excluded = memory.excluded(
-                self.hints.memory, self.nodes, whose.uid, whose.partitions, self.rules.fading, now=now
-            )
+        if not self.known:
+            return replace(base, jitter=jitter)
         return replace(
             base,
             limits=self._limits(whose, tally, now),
-            excluded=excluded,
+            excluded=self._excluded(whose, now),
             breaker=self.hints.breaker.of(whose.uid),
             maintenance_until=maintenance.back_at(
                 self.hints.windows, whose.partitions, now, spread_s=self.rules.maintenance_spread_s, jitter=jitter
@@ -100,10 +108,28 @@ class SiteView:
             no_progress=self.rules.no_progress,
         )
 
+    def _excluded(self, whose: Whose, now: float) -> tuple[str, ...]:
+        """The nodes that this owner's jobs keep off there; the same for all of them in a pass."""
+        about = (whose.uid, whose.partitions)
+        if about not in self.cache.excluded:
+            found: tuple[str, ...] = ()
+            if isinstance(self.nodes, Nodes) and self.hints.memory:
+                found = memory.excluded(
+                    self.hints.memory, self.nodes, whose.uid, whose.partitions, self.rules.fading, now=now
+                )
+            self.cache.excluded[about] = found
+        return self.cache.excluded[about]
+
     def _limits(self, whose: Whose, tally: Tally, now: float) -> Limits:
         rules, hints = self.rules, self.hints
         found = bounds(rules.limits, whose.user, whose.account, whose.partition)
-        made = [Counted(it.at, it.user, it.account, it.partition) for it in hints.recent.resubmissions]
+        if rules.limits and self.cache.resubmissions is None:
+            self.cache.resubmissions = [
+                Counted(it.at, it.user, it.account, it.partition)
+                for it in hints.recent.resubmissions
+                if now - HOUR_S < it.at
+            ]
+        made = self.cache.resubmissions or []
         over = [Counted(it.since, it.user, it.account, it.partition) for it in hints.recent.overlaps]
         over += tally.overlaps
         overlaps = rules.suspicion and len(over) < rules.suspect_overlaps

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 from slurm_dispatch.controller.siteview import SiteView
 from slurm_dispatch.errors import BadDataError
 from slurm_dispatch.model.identity import Word, parse_word
-from slurm_dispatch.slurm.port import Absent, JobDetail, Present, Queue, QueueJob, SlurmPort, Unknown
+from slurm_dispatch.slurm.port import Absent, JobDetail, Nodes, Present, Queue, QueueJob, SlurmPort, Unknown
 from slurm_dispatch.state.folder import JobFolder
 from slurm_dispatch.state.notes import Note, key_in
 
@@ -171,6 +171,7 @@ class Details:
         self._since: int | None = None
         self._details: dict[int, Present[JobDetail] | Absent | Unknown] = {}
         self._rows: dict[int, Present[tuple[JobDetail, ...]] | Absent | Unknown] = {}
+        self._nodes: Nodes | Unknown | None = None
 
     def want(self, slurm_job_id: int, since: float) -> None:
         """This object's rows may be asked for; it was submitted no earlier than ``since``."""
@@ -192,6 +193,12 @@ class Details:
             self._rows.update(self._port.accounting(asked, since=self._since))
         return self._rows.get(slurm_job_id, Unknown("no answer about this object"))
 
+    def nodes(self) -> Nodes | Unknown:
+        """All nodes of the cluster, as they are after what was asked before."""
+        if self._nodes is None:
+            self._nodes = self._port.nodes()
+        return self._nodes
+
     @property
     def port(self) -> SlurmPort:
         """Slurm itself, for what must be asked at this moment."""
@@ -200,6 +207,7 @@ class Details:
     def refresh(self) -> None:
         """Forget what was answered: the next question is a new one."""
         self._details.clear()
+        self._nodes = None
         self._rows.clear()
 
     def rows_of_word(self, word: Word, uid: int, since: float) -> Present[tuple[JobDetail, ...]] | Absent | Unknown:

@@ -3,13 +3,12 @@
 Runs with the owner's rights and without the notes, which are the site's. What has to be decided anew is left to the
 next tick, which knows the site's breaker, limits and node memory; what is decided already is done at once.
 
-The law of this module: *the facts are written whole or not at all as far as they were read, and whoever loses a
-number reads again and asks again.*
+The law of this module: *facts stand on the facts that were read, and whoever loses a number reads again and asks
+again.*
 """
 
 from __future__ import annotations
 
-import os
 import time
 from typing import TYPE_CHECKING
 
@@ -23,7 +22,7 @@ from slurm_dispatch.slurm.port import Unknown
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from slurm_dispatch.controller.job import Means, Report
+    from slurm_dispatch.controller.job import Means
     from slurm_dispatch.records.people import Facts
     from slurm_dispatch.records.state import State
     from slurm_dispatch.state.jobs import Record
@@ -35,15 +34,15 @@ TRIES_MAX = 100
 def write(record: Record, by: str, wish: Callable[[State], Facts]) -> State:
     """Append the facts that ``wish`` makes of the record's state.
 
-    :param wish: called again with the newer state where somebody else wrote first.
-    :returns: the state with them.
+    :param wish: called again with the newer state where somebody else wrote first; it may want none.
+    :returns: the state with them, and with what others have written since.
     :raises DispatchError: what ``wish`` raises, or the record cannot be read or written.
     """
     for _ in range(TRIES_MAX):
         state = fold(record.read())
         if _appended(record, by, state.seq, wish(state)):
             return fold(record.read())
-    raise ServiceAwayError(f"the record of job {os.path.basename(record.folder)} changes all the time")
+    raise ServiceAwayError(f"the record of job {record.key} changes all the time")
 
 
 def _appended(record: Record, by: str, seq: int, facts: Facts) -> bool:
@@ -52,39 +51,63 @@ def _appended(record: Record, by: str, seq: int, facts: Facts) -> bool:
     )
 
 
-def begin(record: Record, means: Means, *, host: str, cluster: str) -> Report:
-    """Make the submission that is decided already, and take over from a superseded job; nothing else.
-
-    :raises DispatchError: the record cannot be read or written.
-    """
-    return _job(record, means, host=host, cluster=cluster).begin()
-
-
-def submitted(record: Record, means: Means, host: str, cluster: str | None) -> str:
-    """:func:`begin`, and how far it came, as the end of a sentence for a person."""
-    report = begin(record, means, host=host, cluster=cluster or "")
-    state = fold(record.read())
-    current = state.object
-    if state.phase is Phase.QUEUED and current is not None:
-        return f": submission {state.submissions[-1].number} is Slurm job {current.slurm_job_id}"
-    if state.phase is Phase.ENDED and state.current is not None and state.current.settled is Settled.REJECTED:
-        return f", and sbatch refused it: {state.current.message}; the next tick decides what follows"
-    return f"; the next tick goes on ({report.trouble or 'nothing more can be done here'})"
-
-
-def clear(record: Record, means: Means, *, host: str, cluster: str) -> Report:
-    """Cancel what a closed job still has in Slurm."""
-    return _job(record, means, host=host, cluster=cluster).work()
-
-
-def _job(record: Record, means: Means, *, host: str, cluster: str) -> Job:
+def see(means: Means, *, host: str, cluster: str) -> View:
+    """What Slurm says now, for :func:`submitted` and :func:`clear`: a fixed number of questions, for any number of
+    jobs."""
     at = time.time()
     config = means.port.config()
     known = None if isinstance(config, Unknown) else config
     accounting = None if known is None else "slurmdbd" in known.get("AccountingStorageType", "")
     name = cluster or (known or {}).get("ClusterName", "")
-    view = View(at, host, name, means.port.queue(), accounting, None, complete=False, config=known)
-    return Job(record, view, Details(means.port, accounting=accounting), means)
+    return View(at, host, name, means.port.queue(), accounting, None, complete=False, config=known)
 
 
-__all__ = ["begin", "clear", "submitted", "write"]
+def submitted(record: Record, means: Means, view: View) -> str:
+    """Make the submission that is decided already, taking over from a superseded job first, and nothing else.
+
+    :returns: how far it came, as the end of a sentence for a person.
+    :raises DispatchError: the record cannot be read or written.
+    """
+    report = _job(record, means, view).begin()
+    state = fold(record.read())
+    current, it = state.current, state.object
+    if it is not None and current is not None:
+        return f": submission {current.number} is Slurm job {it.slurm_job_id}"
+    if state.phase is Phase.ENDED and current is not None and current.settled is Settled.REJECTED:
+        return f", and sbatch refused it: {current.message}; the next tick decides what follows"
+    if state.phase is Phase.SUBMITTING and current is not None:
+        return f"; whether Slurm has submission {current.number} is not known yet, and the next ticks find out"
+    if state.phase is Phase.HELD and state.holding is not None:
+        return f", and is held: {state.holding.reason}"
+    if state.phase is Phase.NEW and state.spec.supersedes is not None:
+        return f"; the next ticks go on once it is known what runs of job {state.spec.supersedes}"
+    if state.closed is not None:
+        return f", and is closed: {state.closed.why} ({state.closed.reason})"
+    return "; the next tick goes on" + (f" ({report.trouble})" if report.trouble else "")
+
+
+def cancel_replaced(record: Record, means: Means, view: View) -> None:
+    """Cancel an object that waits in Slurm and that a later submission replaces; what this cannot do a tick does.
+
+    Slurm's word is needed that the id is still that of this job.
+    """
+    state = fold(record.read())
+    for submission in state.submissions:
+        it = submission.object
+        queued = None if it is None or not submission.replaced else view.of_id(it.slurm_job_id)
+        if it is None or queued is None or queued.state != "PENDING":
+            continue
+        if (queued.uid, queued.word) == (state.spec.uid, state.spec.word(submission.number)):
+            means.port.cancel(queued.slurm_job_id, it.cluster or None)
+
+
+def clear(record: Record, means: Means, view: View) -> str:
+    """Cancel what a closed job still has in Slurm; why it could not be done, or empty."""
+    return _job(record, means, view).work().trouble
+
+
+def _job(record: Record, means: Means, view: View) -> Job:
+    return Job(record, view, Details(means.port, accounting=view.accounting), means)
+
+
+__all__ = ["cancel_replaced", "clear", "see", "submitted", "write"]

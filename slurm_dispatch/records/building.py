@@ -195,6 +195,7 @@ class Building:
         self.decision: Decision | None = None
         self.over: Over | None = None
         self.due: Due | None = None
+        self.given: set[str] = set()
         self.hold: Hold | None = None
         self.holding: Holding | None = None
         self.may_cease = False
@@ -238,6 +239,7 @@ class Building:
             decision=self.decision,
             over=self.over,
             due=self.due,
+            given=frozenset(self.given),
             hold=self.hold,
             holding=holding,
             held=self.held,

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from slurm_dispatch.errors import BadDataError
 from slurm_dispatch.model.hostlist import expand
 from slurm_dispatch.model.outcome import Outcome
-from slurm_dispatch.records.inputs import EXCLUDED_MAX
+from slurm_dispatch.records.inputs import EXCLUDED_MAX, excluded_of
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from slurm_dispatch.records.verdict import Verdict
 
 KEPT = ("--time=", "--mem=")
-"""What a submission was given once, the later ones keep."""
+"""What a submission was given once, the later ones keep, until a person says otherwise (``State.given``)."""
 _FIELDS = {"exclude": "ExcNodeList", "time": "TimeLimit", "mem": "MinMemoryNode"}
 
 
@@ -33,11 +33,12 @@ def changes(
     rule, outcome = verdict.rule, verdict.outcome
     found = _kept(state)
     limits = _limits(state)
-    if rule.time is not None and limits.get("time_s"):
+    if rule.time is not None and limits.get("time_s") and "time" not in state.given:
         found["time"] = _time(rule.time.grown(limits["time_s"]))
-    if rule.mem is not None and limits.get("mem_mb"):
+    if rule.mem is not None and limits.get("mem_mb") and "mem" not in state.given:
         found["mem"] = f"{math.ceil(rule.mem.grown(limits['mem_mb']))}M"
-    nodes = _excluded(state, policy, outcome) if rule.exclude_nodes or outcome is Outcome.SUSPECT else ()
+    own = rule.exclude_nodes or outcome is Outcome.SUSPECT
+    nodes = _excluded(state, policy, outcome) if own else policy.excluded[:EXCLUDED_MAX]
     if nodes:
         found["exclude"] = ",".join(nodes)
     wait_s = 0.0
@@ -81,7 +82,8 @@ def _kept(state: State) -> dict[str, str]:
     changed = current.ends[-1].evidence.get("changed") if current.ends else None
     if isinstance(changed, list):
         options += [it for it in changed if isinstance(it, str) and it.startswith(KEPT)]
-    return {name.removeprefix("--"): value for name, _, value in (it.partition("=") for it in options)}
+    found = {name.removeprefix("--"): value for name, _, value in (it.partition("=") for it in options)}
+    return {name: value for name, value in found.items() if name not in state.given}
 
 
 def _limits(state: State) -> Mapping[str, float]:
@@ -97,7 +99,7 @@ def _excluded(state: State, policy: Policy, outcome: Outcome) -> tuple[str, ...]
     """The nodes to blame, those of the execution while they fit, and those of the node memory."""
     current = state.current
     if current is None:
-        return policy.excluded[:EXCLUDED_MAX]
+        return excluded_of(policy)
     if outcome is Outcome.SUSPECT and current.suspected is not None:
         own = list(current.suspected.nodes)  # never cut: the replacement must go elsewhere
     else:
@@ -107,7 +109,7 @@ def _excluded(state: State, policy: Policy, outcome: Outcome) -> tuple[str, ...]
             own = list(_names(current.execution.nodes)) if current.execution is not None else []
         if len(own) > policy.exclude_max:
             own = []
-    return tuple(dict.fromkeys([*own, *policy.excluded]))[: max(len(own), EXCLUDED_MAX)]
+    return tuple(dict.fromkeys([*own, *excluded_of(policy)]))
 
 
 def _names(text: str) -> tuple[str, ...]:

@@ -120,8 +120,6 @@ def _submitting(state: State, observation: Observation, policy: Policy, now: flo
         body = {"submission": intent.number, "cluster": found.cluster, "slurm_job_id": found.slurm_job_id}
         return [AppendFact("submitted", {**body, "how": found.how})]
     if state.spec.shared and state.phase is not Phase.CLOSED:
-        if state.request is not None:
-            return [Nothing(f"submission {intent.number} is nowhere, and a person asked for the end")]
         return [AppendFact("decision", left_to_a_person(state, policy, now).body())]
     return [AppendFact("burnt", {"submission": intent.number, "evidence": found.evidence})]
 
@@ -292,10 +290,12 @@ def _is_kept(state: State, submission: Submission, slurm_job_id: int) -> bool:
 
 
 def _outlived(state: State, submission: Submission, now: float) -> bool:
-    """Whether the submission's own object should be gone: it ended, or was replaced, or the job is closed."""
-    if submission.replaced:
-        return True
-    if submission is state.current and state.phase is not Phase.CLOSED:
+    """Whether the submission's own object should be gone: it ended, or was replaced, or the job is closed.
+
+    An object that ended for good and that somebody had requeued is one, too, while its job is held. What waits
+    without an end is replaced (fact ``adopted``).
+    """
+    if submission is state.current and state.phase not in {Phase.WAITING, Phase.HELD, Phase.CLOSED}:
         return False
     return submission.end is None or now - submission.end.at >= LISTING_LAG_S
 

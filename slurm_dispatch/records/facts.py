@@ -209,6 +209,7 @@ OPTIONAL: dict[str, dict[str, tuple[f.Form, Any]]] = {
         "elders_shared": (f.flag, False),
         "keep": (f.null_or(f.job_id), None),
     },
+    "updated": {"given": (f.list_of(f.text), [])},
     "decision": {
         "why": (f.text, ""),
         "changes": (f.list_of(f.text), []),

@@ -104,6 +104,7 @@ class Folding(HoldFacts):
         self.numbers_used = number
         self.current = self.submissions[number] = BuildingSubmission(fact)
         self.requeued = False
+        self.given.clear()
 
     def _submitted(self, fact: Fact, body: Any) -> None:
         submission = self._open(body["submission"])

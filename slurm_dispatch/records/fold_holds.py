@@ -92,12 +92,18 @@ class HoldFacts(Building):
         if self.phase is Phase.CLOSED:
             raise BadDataError("a job that is closed cannot be changed")
         self.spec = self.spec.changed(body)
+        self.given.update(body["given"])
+        if self.due is not None:  # what a person says counts for more than what was decided before he did
+            marks = tuple(f"--{name}=" for name in body["given"])
+            self.due = replace(self.due, changes=tuple(it for it in self.due.changes if not it.startswith(marks)))
 
     def _adopted(self, fact: Fact, body: Any) -> None:
         number = self.next_number(body["submission"])
         phase, due = self.phase, self.due
         if phase is Phase.QUEUED and self.spec.shared:
             raise BadDataError("the object of a job with a shared checkpoint is not replaced while Slurm has it")
+        if self.elder is not None and phase is not Phase.CLOSED:
+            raise BadDataError(f"submission {self.elder.number} is suspected and may still run")
         self.move(Event.ADOPTED)
         self.numbers_used = number
         if phase is Phase.QUEUED and self.current is not None:

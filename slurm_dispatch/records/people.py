@@ -98,11 +98,13 @@ def update(
     script_args: Sequence[str] | None = None,
     rules: Sequence[str] | None = None,
     settings: Mapping[str, Any] | None = None,
+    given: Sequence[str] = (),
 ) -> Facts:
     """Change what the next submission is; what runs is not touched.
 
     :param script_sha256: of the file ``script-<sha256>``, which is beside the facts already.
     :param settings: of the specification's optional fields, and ``max_submissions``.
+    :param given: names of the options of sbatch that are new in ``argv``: no rule's change of them counts any more.
     :raises UsageError: the job is closed, nothing changes, a rule does not parse or a setting is none.
     """
     _open(state, "changed")
@@ -111,8 +113,8 @@ def update(
     for name in settings or {}:
         if name not in CHANGEABLE:
             raise UsageError(f"'{show(name)}' is not a setting of a job that can be changed")
-    given = (argv, script_sha256, script_name, script_args, rules)
-    if all(it is None for it in given) and not settings:
+    parts = (argv, script_sha256, script_name, script_args, rules)
+    if all(it is None for it in parts) and not settings:
         raise UsageError(f"nothing of job {state.spec.job} is changed", hint="give --script or options of sbatch")
     body = {
         "argv": None if argv is None else list(argv),
@@ -122,6 +124,7 @@ def update(
         "rules": None if rules is None else list(rules),
         "settings": dict(settings or {}),
         "reason": _reason(reason, needed=False),
+        "given": sorted(given),
     }
     return (("updated", body),)
 
@@ -139,6 +142,14 @@ def adopt(state: State, publication: str, name: str, reason: str) -> Facts:
         raise UsageError(
             f"job {key} is {phase}: its next save would outrank what is adopted",
             hint="wait until its execution has ended, or cancel it first",
+        )
+    if state.closed is not None and state.closed.by_job is not None:
+        by_job = state.closed.by_job
+        raise UsageError(f"job {by_job} goes on in place of job {key}", hint=f"dispatch adopt {by_job} ...")
+    if state.elder is not None and phase is not Phase.CLOSED:
+        raise UsageError(
+            f"a suspected execution of job {key} may still run, and its next save would be outranked",
+            hint="wait until its replacement runs and has ended, or cancel the job first",
         )
     if phase is Phase.QUEUED and state.spec.shared:
         raise UsageError(
@@ -159,6 +170,10 @@ def supersede(state: State, by_job: str, reason: str, keep: int | None = None) -
     key, closed = state.spec.job, state.closed
     if keep is not None and (state.object is None or state.object.slurm_job_id != keep):
         raise UsageError(f"Slurm job {keep} is not what runs of job {key}")
+    if closed is None and state.spec.supersedes is not None and state.took_over is None:
+        raise UsageError(
+            f"job {key} has not taken over from job {state.spec.supersedes} yet", hint="the next tick does: try again"
+        )
     opened: Facts = ()
     if closed is not None:
         opened = reopen(state, reason or f"superseded by job {by_job}")

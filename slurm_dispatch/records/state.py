@@ -322,6 +322,7 @@ class State:
     :param numbers_used: the greatest submission number that was ever used, also by ``adopted``.
     :param over: what waits for a decision; only while the job is ``ended``.
     :param due: the next submission; only while the job waits or is held.
+    :param given: options of sbatch that a person has changed since the current submission was made.
     :param hold: a person's, until it is released, in whatever phase.
     :param holding: what holds the job; only in the phase ``held``.
     :param held: the base of the clock of ``holding``, once there is one.
@@ -351,6 +352,7 @@ class State:
     decision: Decision | None
     over: Over | None
     due: Due | None
+    given: frozenset[str]
     hold: Hold | None
     holding: Holding | None
     held: Held | None
@@ -391,6 +393,26 @@ class State:
     def next_number(self) -> int:
         """The least number that a submission may still have."""
         return self.numbers_used + 1
+
+    @property
+    def never_start(self) -> tuple[int, ...]:
+        """Numbers of submissions of which no execution may begin any more, whatever turns up of them, by number.
+
+        Those that were burnt, left to a person or replaced, and that of a job which was superseded before it ran.
+        """
+        closed, it = self.closed, None if self.current is None else self.current.object
+        over = closed is not None and closed.by_job is not None and (it is None or closed.keep != it.slurm_job_id)
+        return tuple(
+            submission.number
+            for submission in self.submissions
+            if submission.settled in {Settled.BURNT, Settled.LEFT}
+            or submission.replaced
+            or (over and submission.number == self._last and submission.execution is None)
+        )
+
+    @property
+    def _last(self) -> int | None:
+        return None if self.current is None else self.current.number
 
     @property
     def finished(self) -> bool:

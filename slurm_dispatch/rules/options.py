@@ -6,7 +6,6 @@ Inside a value ``+`` parts items and ``..`` the ends of a range; a comma would e
 from __future__ import annotations
 
 import re
-import signal as signals_of_system
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -26,6 +25,13 @@ SIGNAL_MAX = 64
 BY_SIGNAL = 128
 """What a shell adds to a signal's number to say in a status that it ended a command."""
 FACTOR_MAX = 100.0
+# Not Python's own table: its versions differ, and a rule in a record must mean the same on every host.
+_SIGNALS = (
+    "HUP", "INT", "QUIT", "ILL", "TRAP", "ABRT", "BUS", "FPE", "KILL", "USR1", "SEGV", "USR2", "PIPE", "ALRM", "TERM",
+    "STKFLT", "CHLD", "CONT", "STOP", "TSTP", "TTIN", "TTOU", "URG", "XCPU", "XFSZ", "VTALRM", "PROF", "WINCH", "IO",
+    "PWR", "SYS",
+)  # fmt: skip
+"""Linux's, from 1 on, as they are on the architectures that Slurm runs on."""
 _FACTOR = re.compile(r"([0-9]{1,3}(?:\.[0-9]{1,3})?)x\Z")
 _RANGE = re.compile(r"([0-9]{1,3})-([0-9]{1,3})\Z")
 
@@ -134,21 +140,15 @@ def _signals(text: str) -> frozenset[int]:
 def _signal(text: str) -> int:
     if text.isdigit():
         return _number("signal", text, SIGNAL_MAX)
-    name = text.upper()
-    try:
-        return int(signals_of_system.Signals[name if name.startswith("SIG") else f"SIG{name}"])
-    except KeyError as error:
-        raise BadDataError(
-            f"'{show(text)}' is not a signal", hint="it is a number, or a name such as SEGV"
-        ) from error
+    name = text.upper().removeprefix("SIG")
+    if name not in _SIGNALS:
+        raise BadDataError(f"'{show(text)}' is not a signal", hint="it is a number, or a name such as SEGV")
+    return _SIGNALS.index(name) + 1
 
 
 def signal_name(number: int) -> str:
     """``SEGV`` for 11; the number itself where it has no name."""
-    try:
-        return signals_of_system.Signals(number).name.removeprefix("SIG")
-    except ValueError:
-        return str(number)
+    return _SIGNALS[number - 1] if 1 <= number <= len(_SIGNALS) else str(number)
 
 
 def _write_signals(signals: frozenset[int]) -> str:

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from slurm_dispatch.model.outcome import UNFINISHED_STATUS, Outcome
-from slurm_dispatch.slurm.parse import BASE_STATES, FLAGS
+from slurm_dispatch.slurm.parse import KNOWN_STATES
 
 if TYPE_CHECKING:
     from slurm_dispatch.slurm.port import JobDetail
@@ -25,6 +25,7 @@ FORCED: dict[str, Outcome] = {
     "TIMEOUT": Outcome.TIMEOUT,
     "CANCELLED": Outcome.CANCELLED,
 }
+ENDS = frozenset({*FORCED, "COMPLETED", "FAILED", "OUT_OF_MEMORY", "LAUNCH_FAILED"})
 ALIVE = frozenset({
     "RUNNING", "SUSPENDED", "STOPPED", "CONFIGURING", "RESIZING", "SIGNALING", "STAGE_OUT", "POWER_UP_NODE",
 })  # fmt: skip
@@ -32,8 +33,13 @@ ALIVE = frozenset({
 AGAIN = frozenset({"PENDING", "REQUEUED", "REQUEUE_HOLD", "REQUEUE_FED", "SPECIAL_EXIT", "RESV_DEL_HOLD"})
 OOM_SIGNAL = 125
 """Slurm's exit code 0:125 (SIG_OOM): the kernel ended a process for its memory."""
-# Slurm's reasons for a job that failed before its script ran (slurm_protocol_defs.c: job_state_reason_string).
+# Slurm's reasons for a job that failed before its script ran (slurm_protocol_defs.c: job_state_reason_string). 22.05
+# gives the first to every job that a signal ended, too.
 LAUNCH_REASONS = frozenset({"JobLaunchFailure", "PrologFailure", "launch_failed_requeued_held", "NodeLaunchFailure"})
+# slurmd tells that it could not start the script as an exit code that is an error's number (slurm_errno.h: 4000 and
+# more), of which the lower bits show as a signal: 53 its output could not be opened, 54 the Prolog failed. As signals
+# they are real-time ones, which nobody sends.
+LAUNCH_SIGNALS = frozenset(range(36, 55))
 # The helper's words for an end that it brought about or saw; `unfinished` is treated like its status.
 _OWN_WORDS = frozenset({Outcome.STALLED, Outcome.NOT_RESUMED, Outcome.STORE_ERROR})
 
@@ -79,19 +85,21 @@ def classify(detail: JobDetail, ended: HelperEnd | None, *, started: bool) -> Ve
     """
     states = detail.states
     said = ",".join(sorted(states))
-    strange = states - BASE_STATES - FLAGS
+    strange = states - KNOWN_STATES
     if strange:
         why = f"Slurm says {said}; {' and '.join(sorted(strange))} is a state that this version does not know"
         return Verdict(None, why, strange=True)
     if states & AGAIN:
-        return _requeued(detail, said)
+        return _requeued(detail, said, started=started)
     if states & ALIVE:
         return Verdict(None, f"it has not ended: {said}", final=False)
     if states == {"COMPLETING"}:
         return Verdict(None, "completing; the text does not say what it was")
+    if not states & ENDS:
+        return Verdict(None, f"Slurm says {said}, which is no end that this version knows", strange=True)
     if ended is not None and ended.outcome in _OWN_WORDS:
         return Verdict(ended.outcome, f"the helper says {ended.outcome}; Slurm says {said}")
-    never = _never_started(detail, started=started)
+    never = _never_started(detail, started=started, helped=ended is not None)
     if never:
         return Verdict(Outcome.LAUNCH_FAILED, never)
     for state, outcome in FORCED.items():
@@ -99,26 +107,33 @@ def classify(detail: JobDetail, ended: HelperEnd | None, *, started: bool) -> Ve
             if state == "TIMEOUT" and ended is not None and ended.unfinished:
                 return Verdict(Outcome.UNFINISHED, "the command saved and wants to go on; Slurm says TIMEOUT")
             return Verdict(outcome, f"Slurm says {said}{_by(detail)}")
-    if states & {"COMPLETED", "FAILED", "OUT_OF_MEMORY"}:
-        return _by_itself(detail, ended, said)
-    return Verdict(None, f"Slurm says {said}, which is no end that this version knows", strange=True)
+    return _by_itself(detail, ended, said)
 
 
-def _requeued(detail: JobDetail, said: str) -> Verdict:
+def _requeued(detail: JobDetail, said: str, *, started: bool) -> Verdict:
     """Slurm starts the object again: an accounting row says why, the queue no longer does."""
     if "REQUEUED" in detail.states and not detail.states & (AGAIN - {"REQUEUED"}):
+        if not started or detail.exit_signal in LAUNCH_SIGNALS:
+            code = f"{detail.exit_status}:{detail.exit_signal}"
+            return Verdict(Outcome.LAUNCH_FAILED, f"its script never started; Slurm says {said}, {code}", final=False)
         return Verdict(Outcome.CANCELLED, "somebody had it requeued (scontrol requeue)", final=False)
     if detail.completing or (detail.restart or 0) > 0:
         return Verdict(None, f"Slurm starts it again and no longer says why it ended: {said}", final=False)
     return Verdict(None, f"it has not started: {said}", final=False)
 
 
-def _never_started(detail: JobDetail, *, started: bool) -> str:
-    """Why the script never ran, or ``""``."""
+def _never_started(detail: JobDetail, *, started: bool, helped: bool) -> str:
+    """Why the script never ran, or ``""``.
+
+    :param helped: the helper has told an end, so the script ran.
+    """
     if "BOOT_FAIL" in detail.states:
         return ""  # with the reason JobLaunchFailure, whatever it was
-    if detail.reason in LAUNCH_REASONS or "LAUNCH_FAILED" in detail.states:
+    by_signal = bool(detail.exit_signal) and detail.exit_signal not in LAUNCH_SIGNALS
+    if "LAUNCH_FAILED" in detail.states or (detail.reason in LAUNCH_REASONS and not by_signal):
         return f"Slurm could not launch it: {detail.reason or 'LAUNCH_FAILED'}"
+    if "FAILED" in detail.states and detail.exit_signal in LAUNCH_SIGNALS and not helped:
+        return f"slurmd could not start its script; Slurm says exit code {detail.exit_status}:{detail.exit_signal}"
     if started or not detail.nodes:
         return ""  # without nodes it was cancelled in the queue, which is a person's wish
     if "FAILED" in detail.states or "NODE_FAIL" in detail.states:

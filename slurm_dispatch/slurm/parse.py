@@ -21,6 +21,8 @@ ACCOUNT_FIELDS = (
     "JobIDRaw", "UID", "State", "ExitCode", "Submit", "Start", "End", "Reason", "NodeList", "DerivedExitCode",
     "TimelimitRaw", "ReqMem", "NNodes",
 )  # fmt: skip
+# The backfill scheduler gives a job without a limit one of a year, and shows that from then on.
+_UNLIMITED_MINUTES = 365 * 24 * 60
 _TIME = re.compile(r"[0-9]{1,12}\Z")
 _NUMBER = re.compile(r"[0-9]{1,10}\Z")
 _CODE = re.compile(r"([0-9]{1,3}):([0-9]{1,3})\Z")
@@ -37,6 +39,8 @@ FLAGS = frozenset({
     "REQUEUE_FED", "REQUEUE_HOLD", "RESIZING", "RESV_DEL_HOLD", "REVOKED", "SIGNALING", "SPECIAL_EXIT",
     "STAGE_OUT", "STOPPED", "UPDATE_DB",
 })  # fmt: skip
+KNOWN_STATES = BASE_STATES | FLAGS
+"""Every word that Slurm up to 26.05 has for a job's state."""
 
 
 def queue_format(nonce: str) -> str:
@@ -151,7 +155,7 @@ def _json_job(job: dict[str, Any]) -> JobDetail | Unknown:
 
 
 def _seconds(minutes: int | None) -> int | None:
-    return minutes * 60 if minutes else None
+    return minutes * 60 if minutes and minutes != _UNLIMITED_MINUTES else None
 
 
 def _memory(node: int | None, cpu: int | None, cpus: int | None, nodes: int | None) -> int | None:
@@ -186,7 +190,8 @@ def _json_exit(value: object) -> tuple[int | None, int | None]:
     number = None
     if isinstance(signal, dict):
         number = _json_number(signal.get("id", signal.get("signal_id")))
-    return _json_number(value.get("return_code")), number or 0
+    code = _json_number(value.get("return_code"))
+    return 0 if code is None and number else code, number or 0  # beside a signal there is no code, and text says 0
 
 
 _TEXT_STATE = re.compile(r"^   JobState=([A-Z_]+) Reason=(.*) Dependency=", re.MULTILINE)
@@ -197,7 +202,7 @@ _TEXT_RUN = re.compile(
 )
 _TEXT_SUBMIT = re.compile(r"^   SubmitTime=(\S+) ", re.MULTILINE)
 _TEXT_START = re.compile(r"^   StartTime=(\S+) EndTime=(\S+) ", re.MULTILINE)
-_TEXT_NODES = re.compile(r"^   NodeList=(.*)$", re.MULTILINE)
+_TEXT_NODES = re.compile(r"^   NodeList=(\S*)(?: SchedNodeList=\S*)?$", re.MULTILINE)
 _TEXT_COMMENT = re.compile(r"^   Comment=(.*)$", re.MULTILINE)
 _TEXT_LIMIT = re.compile(r"^   RunTime=\S+ TimeLimit=(\S+) ", re.MULTILINE)
 _TEXT_SIZE = re.compile(r"^   NumNodes=([0-9]+)\S* NumCPUs=([0-9]+) ", re.MULTILINE)
@@ -230,7 +235,7 @@ def parse_detail_text(text: str, slurm_job_id: int) -> JobDetail | Unknown:
         slurm_job_id=slurm_job_id,
         uid=int(once["user"][1]),
         states=frozenset({once["state"][1]}),
-        reason=once["state"][2],
+        reason=once["state"][2].split(" FailedNode=", 1)[0],
         exit_status=int(once["run"][3]),
         exit_signal=int(once["run"][4]),
         restart=int(once["run"][2]),
@@ -262,7 +267,7 @@ def _duration(text: str) -> int | None:
     if match is None:
         return None
     days, hours, minutes, seconds = (int(part or 0) for part in match.groups())
-    return ((days * 24 + hours) * 60 + minutes) * 60 + seconds or None
+    return _seconds((days * 24 + hours) * 60 + minutes + math.ceil(seconds / 60))
 
 
 def _megabytes(text: str) -> int | None:

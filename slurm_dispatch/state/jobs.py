@@ -5,6 +5,7 @@ The law: *fact k+1 is made whole and exclusive by somebody who has read facts 1 
 
 from __future__ import annotations
 
+import hashlib
 import os
 import time
 from typing import TYPE_CHECKING, Any
@@ -118,6 +119,18 @@ class Record:
         if len(sha256) == 64 and sha256.isalnum() and os.path.lexists(updated):
             return updated
         return os.path.join(self.folder, SCRIPT)
+
+    def add_script(self, content: bytes) -> str:
+        """Keep another script beside the facts, durable, before a fact ``updated`` names it; returns its digest.
+
+        :raises BadDataError: it is larger than :data:`SCRIPT_MAX`.
+        """
+        if len(content) > SCRIPT_MAX:
+            raise BadDataError(f"the script has {len(content)} bytes, more than the limit of {SCRIPT_MAX}")
+        sha256 = hashlib.sha256(content).hexdigest()
+        with state_trouble("adding a script to", self.folder):
+            create_whole(self.folder, f"{SCRIPT}-{sha256}", content)
+        return sha256
 
     def environment(self) -> bytes:
         """The environment at submission: ``NAME=value`` texts, each ended by a NUL byte."""

@@ -7,6 +7,7 @@ and setgid of the root are those of everything that is made in it, so that a tea
 from __future__ import annotations
 
 import errno
+import functools
 import os
 import stat
 import time
@@ -39,6 +40,7 @@ def tries(waits_s: Sequence[float]) -> Iterator[int]:
         yield number
 
 
+@functools.lru_cache(maxsize=16)
 def modes_of(root_mode: int) -> Modes:
     """The modes that a root's own mode asks for: the same for owner and group, and never writable for others."""
     folder = (root_mode & 0o775) | 0o700
@@ -65,22 +67,24 @@ def make(parent: int, name: bytes, shown: bytes, mode: int) -> int:
 
     Two processes that make it at once both get it. A mode that a killed maker left too narrow is put right.
     """
+    try:
+        descriptor = enter(parent, name, shown)
+    except AbsentError:
+        descriptor = _make(parent, name, shown, mode)
+    _widen(descriptor, mode)
+    return descriptor
+
+
+def _make(parent: int, name: bytes, shown: bytes, mode: int) -> int:
     last: AbsentError | None = None
     for _ in tries(_MAKE_WAITS_S):
+        _mkdir(parent, name, shown, mode)
         try:
-            descriptor = enter(parent, name, shown)
+            return enter(parent, name, shown)
         except AbsentError as error:
+            # "It exists" and then "it does not": a cached absence. Reading the parent refreshes it.
             last = error
-            _mkdir(parent, name, shown, mode)
-            try:
-                descriptor = enter(parent, name, shown)
-            except AbsentError as still:
-                # "It exists" and then "it does not": a cached absence. Reading the parent refreshes it.
-                last = still
-                _refresh(parent)
-                continue
-        _widen(descriptor, mode)
-        return descriptor
+            _refresh(parent)
     assert last is not None
     raise last
 
@@ -96,7 +100,7 @@ def _mkdir(parent: int, name: bytes, shown: bytes, mode: int) -> None:
 
 def _widen(descriptor: int, mode: int) -> None:
     found = os.fstat(descriptor)
-    if found.st_uid == os.geteuid() and found.st_mode & mode != mode:
+    if found.st_mode & mode != mode and found.st_uid == os.geteuid():
         try:
             os.fchmod(descriptor, stat.S_IMODE(found.st_mode) | mode)
         except OSError:

@@ -31,8 +31,9 @@ from slurm_dispatch.model.bulk import check_names, greatest_name
 from slurm_dispatch.model.epoch import GENERATION_MAX, check, parse_count
 from slurm_dispatch.model.identity import check_attempt, check_key
 from slurm_dispatch.model.publication import Publication, parse_name
-from slurm_dispatch.store.folders import Modes, enter, list_fresh, make, modes_of, sync, tries
-from slurm_dispatch.store.saves import check_length, check_save, relative_save, sync_save
+from slurm_dispatch.store.folders import Modes, enter, list_fresh, make, modes_of, tries
+from slurm_dispatch.store.folders import sync as sync_opened
+from slurm_dispatch.store.saves import check_length, check_save, find_save, sync_save
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -69,6 +70,7 @@ class CheckpointRoot:
     def __init__(self, path: str, say: Callable[[str], None] | None = None) -> None:
         self.path = path
         self.raw = os.fsencode(path)
+        self._pub = os.path.join(self.raw, b"pub")
         self._say = say
         self._said: set[str] = set()
         self._name_max = 0  # not asked yet
@@ -106,8 +108,8 @@ class CheckpointRoot:
                     f"above generation {generation}",
                     hint=f"use `dispatch supersede {show(other or '?')}`, {_NOBODY}",
                 )
-            self._sync(own, b"own")
-            self._sync(root, b"")
+            self._sync(own, self._shown(b"own"))
+            self._sync(root, self.raw)
 
     def highest(self) -> Highest:
         """What is the greatest here, for ``--adopt-root``: a generation above it has nothing beside it."""
@@ -177,9 +179,9 @@ class CheckpointRoot:
             with self._made(executions, name, b"exec") as execution:
                 with self._made(execution, b".dispatch", b"exec", name):
                     pass
-                self._sync(execution, b"exec", name)
-            self._sync(executions, b"exec")
-            self._sync(root, b"")
+                self._sync(execution, self._shown(b"exec", name))
+            self._sync(executions, self._shown(b"exec"))
+            self._sync(root, self.raw)
         return self.execution(attempt)
 
     # Publishing
@@ -192,25 +194,27 @@ class CheckpointRoot:
         :raises BadDataError: outside the execution, missing, empty, too long, or with links that lead out.
         :raises StoreError: it is not known to be there; publishing the same again is safe.
         """
-        relative = relative_save(self.raw, check_attempt(attempt), path)
+        relative, found = find_save(self.raw, attempt, path)
         publication = Publication(epoch, step, relative)
         check_length(relative, self.name_max())
-        check_save(self.raw, relative)
+        check_save(self.raw, relative, found)
         if sync:
             sync_save(self.raw, relative)
-        # Without context managers: beside three system calls that wait for a disk they would be felt.
+        # Without context managers and joined paths: after a call that waited for a disk, each line of these is felt.
         root = open_folder(self.raw)
         try:
-            modes = self.modes(root)
-            pub = make(root, b"pub", self._shown(b"pub"), modes.folder)
+            modes = modes_of(os.fstat(root).st_mode)
+            pub = make(root, b"pub", self._pub, modes.folder)
             try:
                 self._create(pub, publication.name, modes.file)
-                self._sync(pub, b"pub")
+                synced = sync_opened(pub, self._pub)
             finally:
                 os.close(pub)
-            self._sync(root, b"")
+            synced = sync_opened(root, self.raw) and synced
         finally:
             os.close(root)
+        if not synced:
+            self._say_unsynced()
         return publication
 
     def _create(self, pub: int, name: str, mode: int) -> None:
@@ -322,7 +326,7 @@ class CheckpointRoot:
         for _ in tries(FRESH_WAITS_S[:3]):
             try:
                 with self._folder() as root:
-                    pub = enter(root, b"pub", self._shown(b"pub"))
+                    pub = enter(root, b"pub", self._pub)
                     try:
                         return os.listdir(pub)
                     finally:
@@ -337,7 +341,7 @@ class CheckpointRoot:
             except OSError as error:
                 if error.errno == errno.ESTALE:
                     continue
-                raise store_error(error, "listing", self._shown(b"pub")) from error
+                raise store_error(error, "listing", self._pub) from error
         raise StoreError(f"listing {show(self._shown(b'pub'))}: the server calls it stale again and again")
 
     def _greatest(self) -> str | None:
@@ -372,9 +376,9 @@ class CheckpointRoot:
                 return 255
         return self._name_max
 
-    def modes(self, root: int | None = None) -> Modes:
-        """The permission bits for what is made here; ``root`` is the root's folder, where it is open already."""
-        return modes_of((self._check_root() if root is None else os.fstat(root)).st_mode)
+    def modes(self) -> Modes:
+        """The permission bits for what is made here."""
+        return modes_of(self._check_root().st_mode)
 
     def make_in_execution(self, attempt: str, name: bytes) -> bytes:
         """Make the folder ``exec/<attempt>/<name>``, durable; returns its absolute path."""
@@ -386,7 +390,7 @@ class CheckpointRoot:
         ):
             with self._made(execution, name, b"exec", own):
                 pass
-            self._sync(execution, b"exec", own)
+            self._sync(execution, self._shown(b"exec", own))
         return self._shown(b"exec", own, name)
 
     def _check_root(self) -> os.stat_result:
@@ -401,9 +405,12 @@ class CheckpointRoot:
     def _shown(self, *parts: bytes) -> bytes:
         return os.path.join(self.raw, *parts)
 
-    def _sync(self, descriptor: int, *parts: bytes) -> None:
-        if not sync(descriptor, self._shown(*parts)):
-            self.say(f"{show(self.path)} cannot sync folders; after a power loss a publication may be missing")
+    def _sync(self, descriptor: int, shown: bytes) -> None:
+        if not sync_opened(descriptor, shown):
+            self._say_unsynced()
+
+    def _say_unsynced(self) -> None:
+        self.say(f"{show(self.path)} cannot sync folders; after a power loss a publication may be missing")
 
     @contextmanager
     def _folder(self) -> Iterator[int]:

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import functools
 import os
 import stat
 
 from slurm_dispatch.errors import BadDataError, show, store_error
+from slurm_dispatch.model.identity import check_attempt
 from slurm_dispatch.model.publication import PREFIX_LENGTH, check_path
 from slurm_dispatch.store.folders import sync
 
@@ -16,13 +18,19 @@ def relative_save(root: bytes, attempt: str, path: str | bytes) -> bytes:
     :param path: absolute, by any name that the root has on this host, or relative to the root.
     :raises BadDataError: it is not inside ``exec/<attempt>/``, or cannot be written in a publication.
     """
+    return find_save(root, attempt, path)[0]
+
+
+def find_save(root: bytes, attempt: str, path: str | bytes) -> tuple[bytes, os.stat_result | None]:
+    """:func:`relative_save`, and what is there if it was looked at on the way, for :func:`check_save`."""
     raw = os.fsencode(path)
-    plain = _plainly(root, attempt, raw)
+    own = _own_folder(attempt)
+    plain = _plainly(root, own, raw)
     if plain is not None:
         return plain
     real_root = os.path.realpath(root)
     real = os.path.realpath(os.path.join(real_root, raw))
-    folder = os.path.join(real_root, b"exec", attempt.encode("ascii"), b"")
+    folder = os.path.join(real_root, *own, b"")
     if not real.startswith(folder) or real == folder:
         raise BadDataError(
             f"save {show(path)} is outside {show(folder)}", hint="an execution publishes what it wrote itself"
@@ -31,26 +39,32 @@ def relative_save(root: bytes, attempt: str, path: str | bytes) -> bytes:
         raise BadDataError(f"save {show(path)} is in the helper's own folder")
     relative = real[len(os.path.join(real_root, b"")) :]
     check_path(relative)
-    return relative
+    return relative, None
 
 
-def _plainly(root: bytes, attempt: str, path: bytes) -> bytes | None:
+@functools.lru_cache(maxsize=16)
+def _own_folder(attempt: str) -> list[bytes]:
+    return [b"exec", check_attempt(attempt).encode("ascii")]
+
+
+def _plainly(root: bytes, own: list[bytes], path: bytes) -> tuple[bytes, os.stat_result] | None:
     """The usual case, without resolving the whole path: the root as it is written, then folders that are no links."""
     relative = path[len(root) + 1 :] if path.startswith(root + b"/") else path
     parts = relative.split(b"/")
-    if b"" in parts or b"." in parts or b".." in parts or b"\0" in relative:
+    if len(parts) < 3 or parts[:2] != own or parts[2] == b".dispatch":
         return None
-    if len(parts) < 3 or parts[:2] != [b"exec", attempt.encode("ascii")] or parts[2] == b".dispatch":
+    if b"" in parts or b"." in parts or b".." in parts or 0 in relative:
         return None
     where = root
     try:
         for part in parts:
-            where = where + b"/" + part
-            if stat.S_ISLNK(os.lstat(where).st_mode):
+            where += b"/" + part
+            found = os.lstat(where)
+            if stat.S_ISLNK(found.st_mode):
                 return None
     except OSError:
         return None
-    return relative
+    return relative, found
 
 
 def check_length(relative: bytes, limit: int) -> None:
@@ -64,17 +78,18 @@ def check_length(relative: bytes, limit: int) -> None:
         )
 
 
-def check_save(root: bytes, relative: bytes) -> None:
+def check_save(root: bytes, relative: bytes, found: os.stat_result | None = None) -> None:
     """Refuse a save that is missing or empty, or that has special files or links that lead out of it.
 
-    Nothing is read but folders, up to the first file that has a byte in it.
+    Nothing is read but folders, and of files only the size, up to the first one that has a byte in it.
 
+    :param found: what is there, where that is known a moment ago.
     :raises BadDataError: naming the save and what is wrong.
     :raises StoreError: it could not be looked.
     """
-    path = os.path.join(root, relative)
+    path = root + b"/" + relative
     try:
-        if not _has_bytes(path):
+        if not _has_bytes(path, found or os.lstat(path)):
             raise BadDataError(f"save {show(relative)} is empty", hint="no file in it has a byte")
     except FileNotFoundError as error:
         raise BadDataError(f"save {show(relative)} is not there") from error
@@ -82,8 +97,7 @@ def check_save(root: bytes, relative: bytes) -> None:
         raise store_error(error, "looking at save", relative) from error
 
 
-def _has_bytes(path: bytes) -> bool:
-    found = os.lstat(path)
+def _has_bytes(path: bytes, found: os.stat_result) -> bool:
     if stat.S_ISREG(found.st_mode):
         return found.st_size > 0
     if not stat.S_ISDIR(found.st_mode):
@@ -93,14 +107,14 @@ def _has_bytes(path: bytes) -> bool:
     while folders:
         with os.scandir(folders.pop()) as entries:
             for entry in entries:
-                if entry.is_symlink():
-                    check_link(path, entry.path)
+                if entry.is_file(follow_symlinks=False):
+                    full = full or entry.stat(follow_symlinks=False).st_size > 0
                 elif entry.is_dir(follow_symlinks=False):
                     folders.append(entry.path)
-                elif not entry.is_file(follow_symlinks=False):
+                elif entry.is_symlink():
+                    check_link(path, entry.path)
+                else:
                     raise BadDataError(f"save {show(path)} has a special file, {show(entry.path)}")
-                elif not full:
-                    full = entry.stat(follow_symlinks=False).st_size > 0
     return full
 
 

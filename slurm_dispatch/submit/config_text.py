@@ -70,6 +70,12 @@ def job_rows(request: Request) -> list[Row]:
 
 def limit_rows(request: Request, site: Site) -> list[Row]:
     """What the site's limits come to for the job, and which says each."""
+    known = {setting.name: setting for setting in LIMIT_SETTINGS}
+    return [(name, _text(known[name], value), place) for name, (value, place) in _limits(request, site).items()]
+
+
+def _limits(request: Request, site: Site) -> dict[str, tuple[Any, str]]:
+    """Each bound that there is: its value, and which limit says it."""
     bounded = bounds_of(request.spec, site)
     values: dict[str, Any] = {
         "actions": None if bounded.actions is None else tuple(sorted(map(str, bounded.actions))),
@@ -78,10 +84,7 @@ def limit_rows(request: Request, site: Site) -> list[Row]:
         "open_jobs": bounded.open_jobs,
         "resubmissions_per_hour": bounded.resubmissions_per_hour,
     }
-    known = {setting.name: setting for setting in LIMIT_SETTINGS}
-    return [
-        (name, _text(known[name], value), bounded.place(name)) for name, value in values.items() if value is not None
-    ]
+    return {name: (value, bounded.place(name)) for name, value in values.items() if value is not None}
 
 
 def _text(setting: Setting, value: Any) -> str:
@@ -119,9 +122,8 @@ def as_json(site: Site, request: Request | None) -> str:
             {"rule": rule.text, "from": request.settings.origins[f"on {number}"]}
             for number, rule in enumerate(request.settings.rules, 1)
         ]
-        content["limits"] = {
-            name: {"value": value, "from": place} for name, value, place in limit_rows(request, site)
-        }
+        limits = _limits(request, site).items()
+        content["limits"] = {name: {"value": _plain(value), "from": place} for name, (value, place) in limits}
     return json.dumps(content, indent=2)
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import socket
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 from slurm_dispatch.errors import DispatchError, OutcomeUnknownError, ServiceAwayError, TransientError
@@ -111,7 +111,7 @@ class _First:
     site: Site
     by: str
     say: Callable[[str], None]
-    config: Mapping[str, str]
+    config: Mapping[str, str] = field(default_factory=dict)
 
     def submit(self, call: SbatchCall, settle_after_s: float) -> SubmitAnswer | Superseded | Overtaken:
         """Call sbatch, once; an interrupt while it runs makes its answer unknown."""

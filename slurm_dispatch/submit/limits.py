@@ -26,6 +26,19 @@ def longest_hold_s(bounded: Bounds, site: Site) -> float:
     return min(site.longest_hold_s, site.longest_hold_s if bounded.longest_hold_s is None else bounded.longest_hold_s)
 
 
+def check_hold(spec: Spec, for_s: float | None, site: Site) -> None:
+    """Refuse a person's hold that is longer than the site lets one of this job last.
+
+    :raises NotAllowedError: names the limit.
+    """
+    bounded = bounds_of(spec, site)
+    longest = longest_hold_s(bounded, site)
+    if for_s is not None and for_s > longest:
+        limit = _longest_of(bounded, site)
+        most = duration(longest)
+        raise NotAllowedError(f"a hold of {duration(for_s)} is longer than the {most} that {limit} allows")
+
+
 def check_limits(settings: Settings, site: Site, bounded: Bounds) -> None:
     """Refuse what the job itself says and the site does not allow. What comes from the site's own defaults is
     bounded without a word here; the plan shows it.

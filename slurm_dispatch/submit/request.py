@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING
 
 from slurm_dispatch.errors import BadDataError, NotAllowedError, UsageError, show
 from slurm_dispatch.model.identity import new_key, strip_words
+from slurm_dispatch.model.outcome import Action
 from slurm_dispatch.records.facts import Fact, render
 from slurm_dispatch.records.spec import Spec
 from slurm_dispatch.slurm.directives import foreign_options, sbatch_options
@@ -35,9 +36,10 @@ from slurm_dispatch.submit.script import Script, read_script
 from slurm_dispatch.submit.settings import Settings, gather
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Callable, Iterable, Mapping, Sequence
 
     from slurm_dispatch.config.site import Site
+    from slurm_dispatch.rules.rule import Rule
     from slurm_dispatch.slurm.options import Option, Parsed
 
 COMMENT_MAX = 1024
@@ -104,8 +106,8 @@ class Options:
             return written.value or ""
         return self.foreign.get(name)
 
-    def requeue(self) -> bool:
-        """Whether the user wants Slurm's own requeue: the last word of the strongest place."""
+    def requeue(self) -> bool | None:
+        """Whether the user wants Slurm's own requeue: the last word of the strongest place, or ``None``."""
         places = (
             [word.name for word in self.line.options],
             [name for name, value in self.variables if as_argument(name, value) is not None],
@@ -115,7 +117,7 @@ class Options:
             said = [name for name in names if name in {"requeue", "no-requeue"}]
             if said:
                 return said[-1] == "requeue"
-        return False
+        return None
 
 
 def prepare(
@@ -171,7 +173,7 @@ def prepare(
         settings=settings,
         script=script,
         line=line,
-        added=_added(options, script, shared=spec.shared),
+        added=_added(options, script, shared=spec.shared, keeps_id=_keeps_id((*settings.rules, *site.rules))),
         quiet=options.value("quiet") is not None,
         parsable=options.value("parsable") is not None,
         waits=options.value("wait") is not None,
@@ -203,11 +205,19 @@ def _fits(spec: Spec) -> None:
         ) from error
 
 
-def _added(options: Options, script: Script, *, shared: bool) -> tuple[str, ...]:
+def _keeps_id(rules: Iterable[Rule]) -> bool:
+    """A rule asks Slurm to start the object again."""
+    return any(rule.action is Action.REQUEUE for rule in rules)
+
+
+def _added(options: Options, script: Script, *, shared: bool, keeps_id: bool) -> tuple[str, ...]:
     """What we add to sbatch's options, never against what the user set; but Slurm must never start a job with a
-    shared checkpoint again by itself."""
+    shared checkpoint again by itself, and starts one again for a rule only if it is told at the submission."""
     added = []
-    if shared or not options.requeue():
+    wanted = options.requeue()
+    if keeps_id and wanted is None and not shared:
+        added.append("--requeue")
+    elif shared or not wanted:
         added.append("--no-requeue")
     outputs = [options.value("output"), options.value("error")]
     fixed = [name for name in outputs if name and name != os.devnull and not _HAS_ID.search(name)]
@@ -282,7 +292,13 @@ def _spec(
         name=paths.name,
         root=root,
         shared=settings.flag("shared-checkpoint"),
-        argv=_repeated(line, options, script, shared=settings.flag("shared-checkpoint")),
+        argv=_repeated(
+            line,
+            options,
+            script,
+            shared=settings.flag("shared-checkpoint"),
+            keeps_id=_keeps_id((*settings.rules, *site.rules)),
+        ),
         script_name=line.script,
         script_args=line.arguments,
         script_sha256=hashlib.sha256(script.content).hexdigest(),
@@ -307,13 +323,15 @@ def _spec(
     )
 
 
-def _repeated(line: CommandLine, options: Options, script: Script, *, shared: bool) -> tuple[str, ...]:
+def _repeated(
+    line: CommandLine, options: Options, script: Script, *, shared: bool, keeps_id: bool
+) -> tuple[str, ...]:
     """The options that a later submission repeats, each in one word, so that they can be read without asking
     which of them take a value. Variables become options and come first: the command line is stronger."""
     words = [argument for name, value in options.variables if (argument := as_argument(name, value)) is not None]
     typed = line.parsed.options
     words += [f"--{word.name}" if word.value is None else f"--{word.name}={word.value}" for word in typed]
-    words += _added(options, script, shared=shared)
+    words += _added(options, script, shared=shared, keeps_id=keeps_id)
     # The copy in the record has another name than the script.
     if options.value("job-name") is None and not script.wrap and not any(w.startswith("--job-name=") for w in words):
         words.append(f"--job-name={script.name}")

@@ -68,6 +68,23 @@ def read_script(line: CommandLine, environment: Mapping[str, str], folder: str, 
     return Script(content, line.script if again else None, os.path.basename(path))
 
 
+def read_file(path: str, folder: str) -> bytes:
+    """The content of the script at ``path``, seen from ``folder``.
+
+    :raises UsageError: it cannot be read, is a folder, or is larger than the limit.
+    """
+    try:
+        descriptor = os.open(os.path.join(folder, path), os.O_RDONLY | os.O_CLOEXEC)
+    except OSError as error:
+        raise UsageError(f"the script {show(path)} cannot be read: {error.strerror}") from error
+    try:
+        if stat.S_ISDIR(os.fstat(descriptor).st_mode):
+            raise UsageError(f"the script {show(path)} is a folder")
+        return _read(descriptor, show(path))
+    finally:
+        os.close(descriptor)
+
+
 def _read(descriptor: int, what: str) -> bytes:
     parts: list[bytes] = []
     left = SCRIPT_MAX + 1

@@ -1,7 +1,7 @@
 """Records what the commands of a real cluster answer, for the tests that have no cluster.
 
-``python3 -m tests.assets.record RELEASE`` (``trixie``: Slurm 24.11, ``bookworm``: 22.05, ``sid``: the newest) starts a
-cluster of its own, makes every end of ``ends.py`` there and records what Slurm says of each in
+``python3 -m tests.assets.record RELEASE`` (``trixie``: Slurm 24.11, ``bookworm``: 22.05, ``sid``: the newest) starts
+a cluster of its own, makes every end of ``ends.py`` there and records what Slurm says of each in
 ``slurm-<version>/ends.json`` beside this file, and what each of the calls below answers in
 ``slurm-<version>/<name>.json``, with what it was called with. The nonce of the calls is a fixed one. It takes about
 six minutes. ``DISPATCH_KEEP=1`` leaves the cluster up.

@@ -20,10 +20,11 @@ WAIT_S = 180.0
 REVOKED_S = 3.0
 """More than the second of the old run's end, and the clocks' roundings."""
 SHOW = """#!/bin/sh
-exec >"$1/${SLURM_STEP_ID:-batch}.${SLURM_PROCID:-0}"
-/usr/bin/env | /usr/bin/grep -E '^(SLURM_)?DISPATCH_'
-exit 0
+name=${SLURM_STEP_ID:-batch}.${SLURM_PROCID:-0}
+/usr/bin/env | /usr/bin/grep -E '^(SLURM_)?DISPATCH_' >"$1/.$name"
+exec /usr/bin/mv -T "$1/.$name" "$1/$name"
 """
+"""What it shows is there whole or not at all: a listing leaves out the name with the dot."""
 
 
 class Managed:

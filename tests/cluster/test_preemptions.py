@@ -109,8 +109,8 @@ def preempt(job: MainJob, rounds: int) -> None:
 
 
 def old_ones_gone(job: MainJob) -> bool:
-    """Whether one object at most is left of the job: no replaced execution still writes."""
-    left = ["squeue", "-h", "-u", job.user, "-n", job.name, "-t", "all", "-o", "%i %T"]
+    """Whether one object at most is left of the job and of who preempts it: no replaced execution still writes."""
+    left = ["squeue", "-h", "-n", f"{job.name},preemptor", "-t", "all", "-o", "%i %T"]
     states = [line.split()[1] for line in job.cluster.run("ctl", left).stdout.splitlines()]
     return sum(state in {"RUNNING", "COMPLETING", "CONFIGURING", "PENDING"} for state in states) <= 1
 

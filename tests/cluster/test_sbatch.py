@@ -135,8 +135,13 @@ def test_the_next_submission_is_as_the_first(cluster: Cluster, options: list[str
     cluster.run("ctl", ["scancel", str(first)])
     after = file(cluster, f"{HOME}/{tag}.2000000")
     assert stable(after) == stable(before)
-    submitted = [fact for fact in facts(cluster, key_of(done)) if fact["kind"] == "submitted"]
-    second = submitted[1]["slurm_job_id"]
+
+    def submitted() -> list[dict[str, object]] | None:
+        found = [fact for fact in facts(cluster, key_of(done)) if fact["kind"] == "submitted"]
+        return found if len(found) > 1 else None
+
+    # The job may run before whoever submitted it has come to write that down.
+    second = cluster.wait_until(submitted, PATIENCE_S, "the second submission in the record")[1]["slurm_job_id"]
     names = cluster.sh("ctl", f"scontrol show job {first}; scontrol show job {second}")
     shown = [line.split("JobName=")[1] for line in names.splitlines() if "JobName=" in line]
     assert shown[0] == shown[1]

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from docker.rig import PATIENCE_S, STATE, Cluster
+from tests.cluster.ghosts import Ghost
 from tests.cluster.site import WAIT_S, Managed, nodes_take_jobs
 
 if TYPE_CHECKING:
@@ -21,8 +22,8 @@ EVIL = ("a\nb", "$(touch /tmp/evil) `touch /tmp/evil`", "%n%s\\'\"", "x" * 900, 
 HELPED = """#!/bin/sh
 #DISPATCH --on cancelled:resubmit,budget=3
 dispatch-watch --done whole --interval 1 -- sh -c '
-mkdir "$1/checkpoint-$DISPATCH_EPOCH" && echo whole >"$1/checkpoint-$DISPATCH_EPOCH/whole"
 echo "$DISPATCH_EPOCH $DISPATCH_ATTEMPT ${DISPATCH_RESUME-none}" >>runs
+mkdir "$1/checkpoint-$DISPATCH_EPOCH" && echo whole >"$1/checkpoint-$DISPATCH_EPOCH/whole"
 exec sleep 3600' sh {dir}
 """
 
@@ -174,6 +175,11 @@ def test_a_cancelled_job_is_submitted_again_and_resumes(cluster: Cluster) -> Non
     first = [fact for fact in facts(cluster, key) if fact["kind"] == "submitted"]
     cluster.run("ctl", ["scancel", str(first[0]["slurm_job_id"])])
     cluster.wait_until(lambda: published(2), WAIT_S, "the replacement's publication")
+
+    def started() -> dict[str, Any]:
+        return {fact["attempt"]: fact["start_time"] for fact in facts(cluster, key) if fact["kind"] == "started"}
+
+    cluster.wait_until(lambda: len(started()) == 2, WAIT_S, "both starts in the record, which a cancel may close")
     cluster.run("login", ["dispatch", "cancel", key], user="ada", timeout_s=PATIENCE_S)
     cluster.wait_until(lambda: facts(cluster, key)[-1]["kind"] == "closed", WAIT_S, "the record to be closed")
     runs = [line.split() for line in cluster.read(f"{folder}/runs").splitlines()]
@@ -182,6 +188,20 @@ def test_a_cancelled_job_is_submitted_again_and_resumes(cluster: Cluster) -> Non
     assert runs[1][2] == f"{folder}/root/exec/{runs[1][1]}/resume/checkpoint-1000000"
     ends = [fact["outcome"] for fact in facts(cluster, key) if fact["kind"] == "end"]
     assert ends[0] == "cancelled"
-    started = {fact["attempt"]: fact["start_time"] for fact in facts(cluster, key) if fact["kind"] == "started"}
-    assert started == {run[1]: None for run in runs}
+    assert started() == {run[1]: None for run in runs}
     idle(cluster)
+
+
+def test_an_epilog_that_cannot_be_sure_proves_nothing_and_a_search_of_the_node_does(cluster: Cluster) -> None:
+    cluster.service_off()
+    ghost = Ghost(cluster)
+    ghost.begin(writer="bare", then="sleep 1")
+    (node,) = ghost.ends().nodes
+    (note,) = cluster.wait_until(lambda: ghost.notes("node"), WAIT_S, "its Epilog's note")
+    assert (note["clean"], note["verified"]) == (False, False)
+    assert ghost.answers() == {"slurm-nodes": "unknown", "ssh-nodes": "running", "fence-power": "unknown"}
+    cluster.run(node, ["pkill", "-KILL", "-u", "ada"], check=False)
+    ghost.wait_answer("ssh-nodes", "ceased")
+    assert ghost.ask("slurm-nodes") == "unknown"
+    idle(cluster)
+    cluster.service_on()

@@ -38,9 +38,9 @@ def send(cluster: Cluster, old: Execution, signal: str) -> None:
     cluster.run(old.host, ["kill", f"-{signal}", str(old.start["pid"])])
 
 
-def cancel(cluster: Cluster, jobs: list[MainJob]) -> None:
-    """An operator cancels the current object of every job, in one call."""
-    cluster.run("ctl", ["scancel", *[str(job.slurm_id()) for job in jobs]])
+def cancel(cluster: Cluster, executions: list[Execution]) -> None:
+    """An operator cancels the objects of these executions, in one call."""
+    cluster.run("ctl", ["scancel", *[execution.slurm_id for execution in executions]])
 
 
 def trained(jobs: list[MainJob], number: int) -> list[Execution]:
@@ -61,13 +61,13 @@ def test_five_trials_on_the_cluster_lose_nothing(
     print(f"stalled while they are replaced: {[old.attempt for old in stalled]}")
     for old in stalled:
         send(cluster, old, "STOP")
-    cancel(cluster, jobs)
+    cancel(cluster, first)
     second = trained(jobs, 2)
     for old in stalled:
         send(cluster, old, "CONT")
     for job, old, new in zip(jobs, first, second, strict=True):
         job.wait_overlap(old, new)
-    cancel(cluster, jobs)
+    cancel(cluster, second)
     third = trained(jobs, 3)
     for job, old, new in zip(jobs, second, third, strict=True):
         job.wait_overlap(old, new)

@@ -73,6 +73,8 @@ def test_components_have_one_attempt_and_a_note_each(job: Managed) -> None:
     assert sorted((note["slurm_job_id"], note["attempt"]) for note in notes) == [
         (job.id, attempt), (job.id + 1, attempt)
     ]
+    # Epilog's note comes before its last act, and the end of the one component says nothing of the other's.
+    job.cluster.wait_until(job.cluster.nodes_idle, WAIT_S, "all nodes to be idle")
     for node in ("c1", "c2"):
         assert job.cluster.run(node, ["ls", "-A", "/run/slurm-dispatch"]).stdout == ""
 

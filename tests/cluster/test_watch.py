@@ -12,6 +12,8 @@ import pytest
 from slurm_dispatch.model.publication import parse_name
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from docker.rig import Cluster, Job
 
 TRAINER = Path(__file__).parents[1] / "watch" / "trainer.py"
@@ -151,9 +153,29 @@ def test_one_of_four_ranks_publishes(work: Work) -> None:
     assert work.output(1).count("published step 10") == 1
 
 
+@pytest.fixture
+def patient(cluster: Cluster) -> Iterator[None]:
+    """Nodes that give what they have told to end all the time that it needs, where Slurm's KillWait is 10 s here."""
+    for node in cluster.nodes:
+        cluster.run(node, ["sed", "-i", "s/^KillWait=.*/KillWait=300/", "/etc/slurm/slurm.conf"])
+        restart_slurmd(cluster, node)
+    yield
+    cluster.wait_until(cluster.nodes_idle, DEADLINE_S, "all nodes to be idle")
+    for node in cluster.nodes:
+        cluster.run(node, ["sh", "/src/docker/install", "settings"])
+        restart_slurmd(cluster, node)
+    cluster.wait_until(cluster.nodes_idle, DEADLINE_S, "all nodes to be idle")
+
+
+def restart_slurmd(cluster: Cluster, node: str) -> None:
+    cluster.fault("kill-slurmd", node)
+    cluster.fault("heal", node)
+
+
+@pytest.mark.usefixtures("patient")
 def test_scancel_leaves_the_tasks_time_for_a_save(work: Work) -> None:
     """The tasks hear SIGTERM from Slurm, srun none from the helper; what they save then is published."""
-    command = WATCH_SRUN + "trap TERM save 10 touch ready wait got-TERM save 20 wait never"
+    command = WATCH_SRUN + "trap TERM save 10 touch ready wait got-TERM save 20 wait published exit 0"
     job = work.submit(1, command)
     work.until_said(1, "published step 10")
     work.cluster.run("login", ["scancel", str(job)], user="ada")
@@ -162,6 +184,7 @@ def test_scancel_leaves_the_tasks_time_for_a_save(work: Work) -> None:
     work.cluster.wait_until(
         lambda: work.published() == [(1, 20), (1, 10)] or None, DEADLINE_S, "the save made after SIGTERM in pub/"
     )
+    work.open("published")
 
 
 def test_a_signal_for_the_batch_script_alone_reaches_the_tasks(work: Work) -> None:

@@ -130,6 +130,9 @@ def test_everything_that_is_wrong_is_said_at_once_with_its_place(tmp_path: Path)
         ({"state": "~/state"}, "state: ~/state is not an absolute path"),
         ({"state": "/s", "rules": "failed:stop"}, "rules: it is a list of texts"),
         ({"state": "/s", "rules": ["failed:hold,budget=2"]}, "budget goes with resubmit and requeue only"),
+        ({"state": "/s", "max_submissions": 10**400}, "is out of bounds, it is 1 to 999999"),
+        ({"state": "/s", "tick_interval_s": -(10**400)}, "is out of bounds"),
+        ({"state": "/s", "suspect_share": float("nan")}, "suspect_share: nan is not a number"),
         ({"state": "/s", "limit": {"open_jobs": 3}}, "limit: it is a list of tables"),
         ({"state": "/s", "limit": [{"per": "all", "open_jobs": -1}]}, "limit 1: open_jobs: -1 is out of bounds"),
         ({"state": "/s", "limit": [{"open_jobs": 1}] * 1001}, "1001 tables are more than 1000"),
@@ -150,7 +153,12 @@ def test_in_user_mode_the_state_folder_may_be_at_home(monkeypatch: pytest.Monkey
 
 @pytest.mark.parametrize(
     ("data", "says"),
-    [(b"state = ", "is not TOML"), (b"\xff", "is not TOML"), (b"x" * 2_000_000, "more than the limit")],
+    [
+        (b"x = " + b"[" * 100_000, "is not TOML"),
+        (b"state = ", "is not TOML"),
+        (b"\xff", "is not TOML"),
+        (b"x" * 2_000_000, "more than the limit"),
+    ],
 )
 def test_a_file_that_is_not_toml_is_refused(tmp_path: Path, data: bytes, says: str) -> None:
     (tmp_path / "f").write_bytes(data)

@@ -6,6 +6,7 @@ import json
 import os
 import socket
 import time
+from contextlib import contextmanager
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
@@ -21,6 +22,7 @@ from slurm_dispatch.state.folder import StateFolder, make_state
 from tests.controller.fake_slurm import FakeSlurm
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
     from pathlib import Path
 
     from slurm_dispatch.records.facts import Fact
@@ -46,10 +48,44 @@ class Rig:
         if not os.path.isdir(self.path):
             make_state(self.path, slurm_uid=os.getuid(), slurm_gid=os.getgid())
         self.folder = StateFolder(self.path)
+        aside = str(folder / "aside")
+        make_state(aside, slurm_uid=os.getuid(), slurm_gid=os.getgid())
+        self._aside = StateFolder(aside)
+        self._laid: list[str] | None = None
         self.slurm = FakeSlurm(str(folder / "slurm"))
         self.port: SlurmPort = self.slurm if slurm is None else slurm
         self.later_s = 0.0
         self.reports: dict[str, Report] = {}
+
+    @contextmanager
+    def at_once(self) -> Iterator[None]:
+        """Whoever works on the site sees nothing of the jobs and notes that this block makes before it ends.
+
+        Then the jobs come, whole, and the notes in their order, each belonging to whom it must belong to.
+        """
+        if self._laid is not None:
+            yield
+            return
+        self._laid = []
+        try:
+            yield
+            self._show(self._laid)
+        finally:
+            self._laid = None
+
+    def _show(self, notes: list[str]) -> None:
+        for key in sorted(os.listdir(self._aside.jobs_folder)):
+            made = os.path.join(self._aside.jobs_folder, key)
+            for top, _, names in os.walk(made):
+                for path in (top, *(os.path.join(top, name) for name in names)):
+                    os.chown(path, self.uid, -1)
+            os.rename(made, os.path.join(self.folder.jobs_folder, key))
+        into = os.path.join(self.path, "notes")
+        owner_of_notes = os.stat(into)
+        for name in notes:
+            made = os.path.join(self._aside.path, "notes", name)
+            os.chown(made, owner_of_notes.st_uid, owner_of_notes.st_gid)
+            os.replace(made, os.path.join(into, name))
 
     # A job and what the hooks and the helper say of it.
 
@@ -69,20 +105,22 @@ class Rig:
         :param submitted: false leaves the intent without an answer, and no object.
         """
         spec = self.spec(*rules, **about)
-        record = self.folder.create_job(spec, SCRIPT, b"HOME=/home/ada\0", by="user:ada@login")
-        word = spec.word(1)
-        record.append(2, "intent", "user:ada@login", {
-            "submission": 1, "word": str(word), "host": "login", "deadline": time.time() + SUBMIT_TIMEOUT_S,
-            "wait_s": WAIT_S, "changes": [], "decision": None})  # fmt: skip
-        if submitted:
-            number = self.slurm.plain(comment=f"mine {word}", uid=self.uid)
-            record.append(3, "submitted", "user:ada@login", {
-                "submission": 1, "cluster": "fake", "slurm_job_id": number, "how": "answer"})  # fmt: skip
+        with self.at_once():
+            record = self._aside.create_job(spec, SCRIPT, b"HOME=/home/ada\0", by="user:ada@login")
+            word = spec.word(1)
+            assert record.append(2, "intent", "user:ada@login", {
+                "submission": 1, "word": str(word), "host": "login", "deadline": time.time() + SUBMIT_TIMEOUT_S,
+                "wait_s": WAIT_S, "changes": [], "decision": None})  # fmt: skip
+            if submitted:
+                number = self.slurm.plain(comment=f"mine {word}", uid=self.uid)
+                assert record.append(3, "submitted", "user:ada@login", {
+                    "submission": 1, "cluster": "fake", "slurm_job_id": number, "how": "answer"})  # fmt: skip
         return spec.job
 
     def record(self, key: str) -> Record:
         """The record of a job."""
-        return self.folder.record(key)
+        made = self._aside.record(key)
+        return made if os.path.isdir(made.folder) else self.folder.record(key)
 
     def facts(self, key: str) -> list[Fact]:
         """Its facts."""
@@ -148,8 +186,11 @@ class Rig:
         body = {"v": 1, "job": word.job, "generation": word.generation, "submission": word.submission,
                 "shared": word.shared, "cluster": "fake", "slurm_job_id": number, "at": time.time() + self.later_s,
                 **fields}  # fmt: skip
-        with open(os.path.join(self.path, "notes", name), "w", encoding="utf-8") as stream:
-            json.dump(body, stream)
+        with self.at_once():
+            with open(os.path.join(self._aside.path, "notes", name), "w", encoding="utf-8") as stream:
+                json.dump(body, stream)
+            assert self._laid is not None
+            self._laid.append(name)
 
     def notes(self) -> list[str]:
         """The names in ``notes/``."""

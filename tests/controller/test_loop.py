@@ -100,7 +100,6 @@ def test_a_full_tick_comes_without_any_note(site: Site, run: Callable[[Site, flo
     running = run(site, 0.2)
     key = site.rig.job()
     site.rig.slurm.end(site.rig.object(key), "COMPLETED")
-    site.hand_over()
     running.until(lambda: site.rig.kinds(key)[-1] == "closed", "closed")
     running.end()
 
@@ -174,7 +173,6 @@ def test_a_start_is_recorded_without_waiting_for_a_full_tick(
     running.until(lambda: "full\n" in running.log.read_text(), "ticked")
     key = site.rig.job()
     site.rig.start(key)
-    site.hand_over()
     running.until(lambda: site.rig.kinds(key)[-1] == "started", "recorded")
     running.end()
 

@@ -1,4 +1,4 @@
-"""A job that writes a line five times a second, ignores SIGTERM, and shows so whether its processes live."""
+"""A job that writes the time five times a second, ignores SIGTERM, and shows so whether its processes live."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ SCRIPT = """#!/bin/sh
 trap "" TERM
 exec >>"$1"
 while :; do
-    echo "$(hostname) ${SLURM_RESTART_COUNT-0}"
+    date "+%s ${SLURM_RESTART_COUNT-0}"
     sleep 0.2
 done
 """
@@ -37,6 +37,11 @@ class Writer:
         """How many lines there are by now."""
         done = self.cluster.run("login", ["wc", "-l", self.path], check=False)
         return int(done.stdout.split()[0]) if done.status == 0 else 0
+
+    def last_at(self, restart: int) -> int:
+        """When the execution of this restart count wrote for the last time, in Unix seconds."""
+        lines = self.cluster.read(self.path).split("\n")[:-1]
+        return max(int(at) for at, count in (line.split() for line in lines) if int(count) == restart)
 
     def wait_lines(self, more: int) -> None:
         """Wait until it has written ``more`` lines than now."""

@@ -57,6 +57,17 @@ def test_a_changed_character_is_another_value_or_an_error(publication: Publicati
         assert changed != name
 
 
+@given(st.binary(max_size=PATH_MAX))
+def test_a_path_is_in_base32(path: bytes) -> None:
+    assert encode_path(path) == base64.b32encode(path).decode("ascii").rstrip("=")
+
+
+@pytest.mark.parametrize("length", range(PATH_MAX + 1))
+def test_a_path_of_each_length_is_in_base32(length: int) -> None:
+    for path in (b"\0" * length, b"\xff" * length, bytes(range(length))):
+        assert encode_path(path) == base64.b32encode(path).decode("ascii").rstrip("=")
+
+
 @given(paths())
 def test_spare_bits_must_be_zero(path: bytes) -> None:
     text = encode_path(path)

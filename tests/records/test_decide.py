@@ -153,6 +153,14 @@ def test_a_number_of_a_shared_job_is_left_to_a_person() -> None:
     assert ask(life.release()) == [Submit(2, (), 4)]
 
 
+def test_a_cancel_closes_a_shared_job_whose_submission_is_nowhere() -> None:
+    life = Life(make_spec(shared=True)).intent(1).add("watched", submission=1, host="ctl", first_seen=0)
+    life.add("request", what="cancel", reason="enough")
+    seen = replace(BLIND, lookups=Lookups(1, Absent(), Absent(), Absent()))
+    life.add("decision", **fact(ask(life, seen), "decision"))
+    assert fact(ask(life, seen), "closed")["why"] == "cancelled"
+
+
 def test_lookups_about_another_submission_count_for_nothing() -> None:
     life = LIVES[Phase.SUBMITTING]()
     assert ask(life, replace(BLIND, lookups=Lookups(2, Absent(), Absent(), Absent()))) == [LookUp(1)]
@@ -422,6 +430,13 @@ def test_an_old_object_that_somebody_requeues_is_a_stray_also_of_a_closed_job() 
     assert any(isinstance(action, Cancel) for action in ask(life, see(1, 101), later=LISTING_LAG_S))
     life = LIVES[Phase.CLOSED]()
     assert any(isinstance(action, Cancel) for action in ask(life, see(1, 101), later=LISTING_LAG_S))
+
+
+def test_an_object_that_somebody_requeues_while_its_job_is_held_is_a_stray() -> None:
+    """Otherwise it would run beside the hold, and beside the next submission."""
+    life = Life().run(1).end(1, "failed").holds(2, "failed")
+    assert any(isinstance(action, Cancel) for action in ask(life, see(1, 101), later=LISTING_LAG_S))
+    assert not any(isinstance(action, Cancel) for action in ask(life, see(1, 101)))
 
 
 def test_a_listing_that_is_older_than_the_end_makes_no_stray() -> None:

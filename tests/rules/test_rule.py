@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 from dataclasses import replace
 
 import pytest
@@ -10,7 +11,7 @@ from hypothesis import strategies as st
 
 from slurm_dispatch.errors import DispatchError, UsageError
 from slurm_dispatch.model.outcome import Action, Outcome
-from slurm_dispatch.rules.options import RULE_OPTIONS
+from slurm_dispatch.rules.options import RULE_OPTIONS, signal_name
 from slurm_dispatch.rules.rule import (
     BUILT_IN,
     RULES_MAX,
@@ -156,18 +157,18 @@ def test_every_option_says_what_it_says() -> None:
 
 
 @pytest.mark.parametrize(
-    ("code", "signal", "chosen"),
+    ("code", "number", "chosen"),
     [
         (1, None, 0), (2, None, 2), (137, None, 1), (None, 9, 1), (0, 9, 1), (139, None, 0), (None, 11, 0),
         (None, None, 2), (None, 10, 2), (193, None, 2), (128, None, 2),
     ],
 )  # fmt: skip
-def test_statuses_and_signals(code: int | None, signal: int | None, chosen: int) -> None:
+def test_statuses_and_signals(code: int | None, number: int | None, chosen: int) -> None:
     """A rule that names some counts only for those; 128+n, a shell's word for signal n, is the signal."""
     rules = parse_rules(["failed:stop,codes=1+139", "failed:hold,signals=KILL", "failed,timeout:requeue"])
-    assert first_match(rules, Outcome.FAILED, code, signal) is rules[chosen]
-    assert first_match(rules, Outcome.TIMEOUT, code, signal) is rules[2]
-    assert first_match(rules[:2], Outcome.TIMEOUT, code, signal) in BUILT_IN
+    assert first_match(rules, Outcome.FAILED, code, number) is rules[chosen]
+    assert first_match(rules, Outcome.TIMEOUT, code, number) is rules[2]
+    assert first_match(rules[:2], Outcome.TIMEOUT, code, number) in BUILT_IN
 
 
 def test_a_node_that_was_taken_back_while_the_job_ran_is_a_rule_of_its_own() -> None:
@@ -177,6 +178,17 @@ def test_a_node_that_was_taken_back_while_the_job_ran_is_a_rule_of_its_own() -> 
     assert first_match(rules, Outcome.FAILED, 130, None) is rules[0]
     assert first_match(rules, Outcome.FAILED, None, 2) is rules[0]
     assert first_match(rules, Outcome.FAILED, 1, None) is rules[1]
+
+
+def test_signals_have_the_names_that_they_have_here() -> None:
+    """Every name that this Python knows is the same number in a rule; the first 31 have one on every host."""
+    for number in range(1, 65):
+        name = signal_name(number)
+        assert parse_rule(f"failed:stop,signals={name}").signals == frozenset({number})
+        assert name.isdigit() == (number > 31)
+    for known in signal.Signals:
+        if known <= 31:
+            assert parse_rule(f"failed:stop,signals={known.name}").signals == frozenset({int(known)})
 
 
 def test_codes_and_signals_together_are_either() -> None:

@@ -17,7 +17,7 @@ def job(
         slurm_job_id=1, uid=1000, states=frozenset(states), reason=reason, exit_status=code[0], exit_signal=code[1],
         restart=more.get("restart", 0), submit_time=1, start_time=2, end_time=3, nodes=nodes, comment="",
         source="json",
-        by_uid=more.get("by_uid"),
+        by_uid=more.get("by_uid"), derived_signal=more.get("derived"),
     )  # fmt: skip
 
 
@@ -49,12 +49,26 @@ def test_what_has_not_ended(state: str) -> None:
     assert (verdict.outcome, verdict.final) == (None, False)
 
 
-@pytest.mark.parametrize("state", ["REVOKED", "SOMETHING_NEW", "COMPLETING"])
-def test_what_is_not_known(state: str) -> None:
-    """No outcome, and the state is named."""
-    verdict = classify(job(state), None, started=True)
-    assert verdict.outcome is None
-    assert state.lower() in verdict.why.lower()
+@pytest.mark.parametrize("state", ["REVOKED", "SOMETHING_NEW"])
+@pytest.mark.parametrize("beside", [(), ("COMPLETING",)])
+@pytest.mark.parametrize("started", [True, False])
+def test_what_is_not_known(state: str, beside: tuple[str, ...], started: bool) -> None:
+    """No outcome, whatever stands beside it, and whatever the helper says; the state is named for a person."""
+    for ended in (None, HelperEnd(status=0), HelperEnd(status=1, outcome=Outcome.STALLED)):
+        verdict = classify(job(state, *beside), ended, started=started)
+        assert (verdict.outcome, verdict.strange) == (None, True)
+        assert state in verdict.why
+
+
+def test_an_unknown_flag_beside_a_known_state_is_not_known() -> None:
+    """It may say that the state is not what it was."""
+    assert classify(job("FAILED", "SOMETHING_NEW"), None, started=True).strange
+
+
+def test_completing_alone_says_nothing() -> None:
+    """Text hides the state behind COMPLETING: no outcome yet, and nothing strange."""
+    verdict = classify(job("COMPLETING"), None, started=True)
+    assert (verdict.outcome, verdict.strange) == (None, False)
 
 
 def test_slurm_starts_it_again() -> None:
@@ -73,6 +87,25 @@ def test_the_commands_own_end() -> None:
     assert classify(done, HelperEnd(outcome=Outcome.UNFINISHED), started=True).outcome is Outcome.UNFINISHED
     assert classify(job("FAILED", code=(85, 0)), None, started=True).outcome is Outcome.UNFINISHED
     assert classify(job("TIMEOUT"), HelperEnd(status=85), started=True).outcome is Outcome.UNFINISHED
+    # The script's status counts where the command's does not say more.
+    assert classify(job("FAILED", code=(85, 0)), HelperEnd(status=0), started=True).outcome is Outcome.UNFINISHED
+    assert classify(job("FAILED", code=(85, 0)), HelperEnd(status=3), started=True).outcome is Outcome.FAILED
+    assert classify(job("FAILED", code=(4, 0)), HelperEnd(status=0), started=True).outcome is Outcome.FAILED
+
+
+def test_memory() -> None:
+    """What the kernel ended for its memory, in the batch script or in a step; a command that ended well is not."""
+    out, step = job("OUT_OF_MEMORY", code=(0, 125)), job("FAILED", code=(1, 0), derived=125)
+    assert classify(out, None, started=True).outcome is Outcome.OUT_OF_MEMORY
+    assert classify(out, HelperEnd(signal=9), started=True).outcome is Outcome.OUT_OF_MEMORY
+    assert classify(out, HelperEnd(status=0), started=True).outcome is Outcome.COMPLETED
+    assert classify(out, HelperEnd(status=85), started=True).outcome is Outcome.UNFINISHED
+    assert classify(step, None, started=True).outcome is Outcome.OUT_OF_MEMORY
+    assert classify(step, HelperEnd(status=1), started=True).outcome is Outcome.OUT_OF_MEMORY
+    assert classify(job("COMPLETED", derived=125), None, started=True).outcome is Outcome.COMPLETED
+    assert classify(job("COMPLETED", derived=125), HelperEnd(status=1), started=True).outcome is Outcome.OUT_OF_MEMORY
+    assert classify(job("CANCELLED", derived=125), HelperEnd(status=1), started=True).outcome is Outcome.CANCELLED
+    assert classify(job("FAILED", code=(1, 0), derived=9), None, started=True).outcome is Outcome.FAILED
 
 
 @pytest.mark.parametrize("word", [Outcome.STALLED, Outcome.NOT_RESUMED, Outcome.STORE_ERROR])
@@ -98,6 +131,15 @@ def test_a_script_that_never_started() -> None:
     assert classify(job("CANCELLED", by_uid=1000), None, started=False).outcome is Outcome.CANCELLED
     assert classify(job("CANCELLED", nodes=""), None, started=False).outcome is Outcome.CANCELLED
     assert classify(job("CANCELLED"), None, started=False).outcome is Outcome.CANCELLED
+    # slurmd's own error in place of an exit code, unless the helper was there to tell an end.
+    for signal in (53, 54):
+        assert classify(job("FAILED", code=(0, signal)), None, started=True).outcome is Outcome.LAUNCH_FAILED
+        helped = classify(job("FAILED", code=(0, signal)), HelperEnd(signal=signal), started=True)
+        assert helped.outcome is Outcome.FAILED
+    # Slurm gives the reason JobLaunchFailure to nodes that did not boot.
+    boot = job("BOOT_FAIL", reason="JobLaunchFailure", code=(1, 0))
+    assert classify(boot, None, started=False).outcome is Outcome.BOOT_FAIL
+    assert classify(boot, None, started=True).outcome is Outcome.BOOT_FAIL
 
 
 def test_a_signal_that_slurm_does_not_requeue() -> None:

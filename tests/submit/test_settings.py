@@ -304,6 +304,10 @@ def test_config_show_of_a_job() -> None:
         assert content["job"]["stall"] == {"value": 3600, "from": "run.toml, line 1"}
         assert content["job"]["checkpoint"] == {"value": None, "from": "built in"}
         assert content["rules"] == [{"rule": "lost:stop", "from": "line 2 of the script"}]
+        assert content["limits"] == {
+            "actions": {"value": ["resubmit"], "from": "the site's limit 1"},
+            "longest_hold_s": {"value": 172800, "from": "the site's limit 1"},
+        }
         assert content["site"]["limit"]["value"][1]["account"] == ["phys"]
         assert content["site"]["longest_hold_s"]["value"] == 10 * 86400
         assert (scene.records(), scene.calls("sbatch")) == ([], [])

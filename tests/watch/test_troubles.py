@@ -77,7 +77,8 @@ def test_a_scan_that_hangs_does_not_hold_up_the_command(scene: Scene) -> None:
 
     from tests.watch.test_signals import _children, _words
 
-    helper = scene.train("save 10 wait one exit 6", "--done", "done", "--timeout", "1")
+    # Long enough for a scan that does not hang, also where the disk is slow.
+    helper = scene.train("save 10 wait one exit 6", "--done", "done", "--timeout", "10")
     helper.until_said("published step 10")
     # Stopped within a scan or between two: either way it is given up, by the one deadline or by the other.
     for pid in _children(helper.process.pid):
@@ -85,7 +86,7 @@ def test_a_scan_that_hangs_does_not_hold_up_the_command(scene: Scene) -> None:
             os.kill(pid, signal.SIGSTOP)
     scene.open("one")
     assert helper.end() == 6
-    assert helper.has_said("did not end in 1 s") or helper.has_said("the last scan is given up")
+    assert helper.has_said("did not end in 10 s") or helper.has_said("the last scan is given up")
 
 
 def record(folder: Path) -> Record:

@@ -67,7 +67,7 @@ def main(words: list[str]) -> int:
             marker = os.path.join(gates, f"got-{name}")
             signal.signal(signal.Signals[f"SIG{name}"], lambda *_, m=marker: open(m, "w", encoding="ascii").close())
         elif verb == "exit":
-            return int(name)
+            os._exit(int(name))  # at once: an interpreter that ends slowly would leave time for another scan
         elif verb == "kill":
             os.kill(os.getpid(), signal.Signals[f"SIG{name}"])
     return 0

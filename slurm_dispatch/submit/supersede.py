@@ -1,0 +1,89 @@
+"""A new job in the place of an old one: the same checkpoint root, one generation above, from its latest on.
+
+The law of this module: *the new record comes first and names the old job; then one fact, which only one can write,
+closes the old job and names the new one.* Whatever stops in between is finished by the next tick.
+"""
+
+from __future__ import annotations
+
+import socket
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from slurm_dispatch.errors import UsageError, show
+from slurm_dispatch.model.epoch import GENERATION_MAX
+from slurm_dispatch.model.identity import new_key
+from slurm_dispatch.submit.environment import as_recorded, for_job
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from slurm_dispatch.records.spec import Spec
+    from slurm_dispatch.records.state import State
+    from slurm_dispatch.state.folder import StateFolder
+    from slurm_dispatch.state.jobs import Record
+    from slurm_dispatch.submit.request import Request
+
+
+def make_repeated(folder: StateFolder, elder: State, record: Record, *, keep: int | None, by: str) -> Record:
+    """The record of a job that is the elder once more: its script, its environment and its settings.
+
+    :param record: the elder's.
+    """
+    spec = _after(elder, elder.spec, keep)
+    variables = read_environment(record.environment())
+    own = for_job(variables, spec, record=folder.record(spec.job).folder)
+    packed = "".join(f"{name}={value}\0" for name, value in own.items()).encode("utf-8", "surrogateescape")
+    return folder.create_job(spec, record.script(elder.script_sha256), packed, by=by)
+
+
+def make_new(
+    folder: StateFolder,
+    elder: State,
+    request: Request,
+    environment: Mapping[str, str],
+    *,
+    keep: int | None,
+    by: str,
+) -> Record:
+    """The record of a job that was described anew, in the elder's root.
+
+    :raises UsageError: it names another root.
+    """
+    given = request.spec
+    if given.root and given.root != elder.spec.root:
+        raise UsageError(
+            f"the checkpoint root {show(given.root)} is not that of job {elder.spec.job}, {show(elder.spec.root)}",
+            hint="leave --checkpoint out, or submit a job of its own with dispatch sbatch",
+        )
+    spec = _after(elder, replace(given, root=elder.spec.root, cluster=given.cluster or elder.spec.cluster), keep)
+    own = for_job(environment, spec, record=folder.record(spec.job).folder)
+    return folder.create_job(spec, request.script.content, as_recorded(own), by=by)
+
+
+def _after(elder: State, spec: Spec, keep: int | None) -> Spec:
+    if elder.spec.generation >= GENERATION_MAX:
+        raise UsageError(f"job {elder.spec.job} has generation {GENERATION_MAX}, and none is above it")
+    return replace(
+        spec,
+        job=new_key(),
+        generation=elder.spec.generation + 1,
+        supersedes=elder.spec.job,
+        elders_shared=elder.spec.shared or elder.spec.elders_shared,
+        keep=keep,
+        start_from=None,
+        host=socket.gethostname(),
+    )
+
+
+def read_environment(data: bytes) -> dict[str, str]:
+    """The variables of a recorded environment."""
+    found: dict[str, str] = {}
+    for entry in data.split(b"\0"):
+        name, equals, value = entry.decode("utf-8", "surrogateescape").partition("=")
+        if equals and name:
+            found[name] = value
+    return found
+
+
+__all__ = ["make_new", "make_repeated", "read_environment"]

@@ -1,0 +1,180 @@
+"""``dispatch adopt``: a later save of a replaced run is given to the current lineage."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from slurm_dispatch.errors import StoreError
+from slurm_dispatch.model.epoch import Epoch
+from slurm_dispatch.store.root import CheckpointRoot, open_root
+
+if TYPE_CHECKING:
+    from slurm_dispatch.model.publication import Publication
+    from tests.people.desk import Desk
+
+GHOST, HEIR = "a" * 20, "b" * 20
+REASON = ("--reason", "the ghost was right")
+
+
+class Root:
+    """A checkpoint root in which submission 1's run lived on after submission 2's began."""
+
+    def __init__(self, desk: Desk) -> None:
+        self.desk = desk
+        self.path = os.path.join(desk.home, "root")
+        os.mkdir(self.path)
+        self.ghost = self.published(GHOST, Epoch(0, 1, 0), 900)
+        self.heir = self.published(HEIR, Epoch(0, 1, 1), 120)
+
+    def published(self, attempt: str, epoch: Epoch, step: int) -> Publication:
+        """A save of this execution."""
+        root = open_root(self.path)
+        folder = os.path.join(root.make_execution(attempt), f"checkpoint-{step}")
+        os.mkdir(folder)
+        with open(os.path.join(folder, "weights"), "w", encoding="ascii") as stream:
+            stream.write(str(step))
+        made = root.publish(int(epoch), step, os.fsencode(os.path.relpath(folder, self.path)), attempt=attempt)
+        for top, folders, names in os.walk(self.path):
+            for path in (top, *(os.path.join(top, name) for name in (*folders, *names))):
+                os.chown(path, self.desk.rig.uid, -1)
+        return made
+
+    def latest(self) -> Publication:
+        """What a run would resume from now."""
+        save = open_root(self.path).latest()
+        assert save is not None
+        return save.publication
+
+
+@pytest.fixture
+def root(desk: Desk) -> Root:
+    return Root(desk)
+
+
+@pytest.mark.parametrize("how", ["name", "path", "absolute"])
+def test_a_job_that_is_held_is_given_a_save_and_let_go(desk: Desk, root: Root, how: str) -> None:
+    """C173: what the ghost wrote later outranks nothing by itself, and a person may say that it counts."""
+    key = desk.held(root=root.path)
+    path = os.fsdecode(root.ghost.path)
+    names = {"name": root.ghost.name, "path": path, "absolute": os.path.join(root.path, path)}
+    text = desk.ok("adopt", key, names[how], *REASON)
+    new = root.latest()
+    assert (new.epoch, new.step, new.path) == (int(Epoch(0, 2, 0)), 900, root.ghost.path)
+    said = f"job {key}: step 900 is the latest now, as {new.name}"
+    assert text == f"{said}; the job is held, and dispatch release lets it go on\n"
+    fact = desk.rig.last(key, "adopted")
+    assert (fact.body["submission"], fact.body["publication"]) == (2, root.ghost.name)
+    assert (fact.body["name"], fact.body["reason"]) == (new.name, REASON[1])
+    assert "submission 3 is Slurm job" in desk.ok("release", key, "--reason", "go")
+    assert root.published("c" * 20, Epoch(0, 3, 0), 901) == root.latest()
+
+
+def test_a_submission_that_waits_in_slurm_is_replaced_by_a_later_one(desk: Desk, root: Root) -> None:
+    key = desk.job(root=root.path)
+    first = desk.rig.object(key)
+    text = desk.ok("adopt", key, root.ghost.name, *REASON)
+    number = desk.rig.object(key)
+    assert text.endswith(f": submission 3 is Slurm job {number}\n")
+    assert desk.object(first)["states"] == ["CANCELLED"]
+    desk.tick()
+    assert desk.object(number)["states"] == ["PENDING"]
+    assert desk.phase(key) == "queued"
+
+
+def test_one_that_waits_to_be_made_gets_a_later_number(desk: Desk, root: Root) -> None:
+    key = desk.waiting(root=root.path)
+    assert ": submission 3 is Slurm job" in desk.ok("adopt", key, root.ghost.name, *REASON)
+    assert "--time=2:00:00" in desk.object(desk.rig.object(key))["argv"]  # what was decided stays
+
+
+def test_a_closed_job_is_given_one_and_opened_again(desk: Desk, root: Root) -> None:
+    key = desk.closed(root=root.path)
+    assert "dispatch reopen lets it go on" in desk.ok("adopt", key, root.ghost.name, *REASON)
+    desk.ok("reopen", key, "--reason", "x")
+    assert desk.state(key).submissions[-1].number == 3
+
+
+def test_what_is_refused(desk: Desk, root: Root) -> None:
+    running, submitting = desk.running(root=root.path), desk.submitting(root=root.path, name="b")
+    for key, phase in ((running, "running"), (submitting, "submitting")):
+        line = desk.refused(64, "adopt", key, root.ghost.name, *REASON)
+        assert f"is {phase}: its next save would outrank what is adopted; wait until" in line
+    shared = desk.job(root=root.path, name="c", shared=True)
+    assert "has a shared checkpoint" in desk.refused(64, "adopt", shared, root.ghost.name, *REASON)
+    held = desk.held(root=root.path, name="d")
+    assert "is the latest already" in desk.refused(64, "adopt", held, root.heir.name, *REASON)
+    assert "is no publication of" in desk.refused(64, "adopt", held, "exec/x/y", *REASON)
+    assert "there is no reason" in desk.refused(64, "adopt", held, root.ghost.name, "--reason", "")
+    shutil.rmtree(os.path.join(root.path, os.fsdecode(root.ghost.path)))
+    assert "checkpoint-900 is not there" in desk.refused(65, "adopt", held, root.ghost.name, *REASON)
+    nowhere = desk.held(root=os.path.join(desk.home, "nowhere"), name="e")
+    assert "nowhere" in desk.refused(74, "adopt", nowhere, root.ghost.name, *REASON)
+    for key in (running, submitting, shared, held, nowhere):
+        assert "adopted" not in desk.rig.kinds(key)
+    assert root.latest() == root.heir
+
+
+def test_a_save_is_adopted_by_the_job_that_goes_on(desk: Desk, root: Root) -> None:
+    elder = desk.held(root=root.path)
+    before = desk.keys()
+    desk.ok("supersede", elder)
+    (key,) = desk.keys() - before
+    assert f"dispatch adopt {key} ..." in desk.refused(64, "adopt", elder, root.ghost.name, *REASON)
+    assert ": submission 3 is Slurm job" in desk.ok("adopt", key, root.ghost.name, *REASON)
+    assert root.latest().epoch == int(Epoch(1, 2, 0))
+
+
+def test_an_unrelated_job_whose_saves_are_outranked_anyway(desk: Desk, root: Root) -> None:
+    key = desk.held(root=root.path)
+    root.published(HEIR, Epoch(4, 1, 0), 5)
+    assert "the root has saves of a later job" in desk.refused(64, "adopt", key, root.ghost.name, *REASON)
+    assert "adopted" not in desk.rig.kinds(key)
+
+
+def test_while_a_suspected_execution_may_still_run(desk: Desk, root: Root) -> None:
+    key = desk.running(root=root.path)
+    number = desk.rig.object(key)
+    desk.add(key, "suspected", submission=1, slurm_job_id=number, restart=0, nodes=["c1"], since=1.0)
+    line = desk.refused(64, "adopt", key, root.ghost.name, *REASON)
+    assert "a suspected execution" in line
+
+
+def test_a_store_that_fails_costs_a_number_and_no_more(
+    desk: Desk, root: Root, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    key = desk.held(root=root.path)
+
+    def publish(*_: Any, **__: Any) -> None:
+        raise StoreError("the disk is full")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(CheckpointRoot, "publish", publish)
+        assert "the disk is full" in desk.refused(74, "adopt", key, root.ghost.name, *REASON)
+    assert root.latest() == root.heir
+    desk.ok("adopt", key, root.ghost.name, *REASON)
+    assert root.latest().epoch == int(Epoch(0, 3, 0))
+    assert "submission 4 is Slurm job" in desk.ok("release", key, "--reason", "go")
+
+
+def test_a_tick_that_submits_meanwhile_is_told(desk: Desk, root: Root, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its run may have asked for the latest before the save was published."""
+    key = desk.waiting(root=root.path)
+    original, word = CheckpointRoot.publish, str(desk.state(key).spec.word(3))
+
+    def publish(*arguments: Any, **named: Any) -> Publication:
+        record = desk.rig.record(key)
+        facts = record.read()
+        made = record.append(len(facts) + 1, "intent", "tick@ctl", {
+            "submission": 3, "word": word, "host": "ctl", "deadline": 1.0, "wait_s": 1.0, "changes": [],
+            "decision": next(it.seq for it in facts if it.kind == "decision")})  # fmt: skip
+        assert made
+        return original(*arguments, **named)
+
+    monkeypatch.setattr(CheckpointRoot, "publish", publish)
+    line = desk.refused(75, "adopt", key, root.ghost.name, *REASON)
+    assert "submission 3 was made at the same time: it may have chosen before" in line
+    assert root.latest().step == 900
