@@ -104,7 +104,7 @@ class Keeper:
         """
         self._collect()
         self._before = before = hints.unpack(content)
-        reading = clock.advance(before.clock, at, self._rules.gap_s)
+        reading = clock.advance(before.clock, at, self._rules.gap_s, last=before.last)
         suspects = Suspects(why="not asked")
         seen = before.silence
         if (full and self._nodes_matter(before, at)) or self._is_waited_for(before):
