@@ -63,6 +63,9 @@ class Recording(FakeSlurm):
                          uid=self.uid)  # fmt: skip
 
 
+PASSES_MAX = 8
+
+
 @dataclass(frozen=True, slots=True)
 class Said:
     """What came of a command."""
@@ -171,8 +174,16 @@ class Desk:
 
     def tick(self) -> None:
         """Ticks until nothing moves any more."""
-        self.rig.settle()
-        self.site.hand_over()
+        before: dict[str, int] = {}
+        for _ in range(PASSES_MAX):
+            self.rig.tick()
+            self.site.hand_over()
+            folders = {key: self.rig.record(key).facts_folder for key in self.keys()}
+            now = {key: len(os.listdir(path)) for key, path in folders.items() if os.path.isdir(path)}
+            if now == before:
+                return
+            before = now
+        raise AssertionError(f"still moving: {[report.lines for report in self.rig.reports.values()]}")
 
     def add(self, key: str, kind: str, **body: Any) -> Fact:
         """A fact of somebody else's."""

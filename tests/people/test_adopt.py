@@ -23,9 +23,9 @@ REASON = ("--reason", "the ghost was right")
 class Root:
     """A checkpoint root in which submission 1's run lived on after submission 2's began."""
 
-    def __init__(self, desk: Desk) -> None:
+    def __init__(self, desk: Desk, name: str = "root") -> None:
         self.desk = desk
-        self.path = os.path.join(desk.home, "root")
+        self.path = os.path.join(desk.home, name)
         os.mkdir(self.path)
         self.ghost = self.published(GHOST, Epoch(0, 1, 0), 900)
         self.heir = self.published(HEIR, Epoch(0, 1, 1), 120)

@@ -74,7 +74,7 @@ def test_what_cannot_be_held_or_released(desk: Desk) -> None:
     assert "Missing option '--reason'" in desk.refused(64, "hold", running)
     assert "there is no reason" in desk.refused(64, "hold", running, "--reason", "  ")
     assert "longer than 1000" in desk.refused(64, "hold", running, "--reason", "x" * 1001)
-    assert "is not a duration" in desk.refused(65, "hold", running, "--reason", "x", "--for", "2")
+    assert "is not a duration" in desk.refused(64, "hold", running, "--reason", "x", "--for", "2")
     assert "holds nothing" in desk.refused(64, "hold", running, "--reason", "x", "--for", "0s")
     longest = desk.refused(77, "hold", running, "--reason", "x", "--for", "11d")
     assert "a hold of 11d is longer than the 10d that the site's longest_hold_s allows" in longest

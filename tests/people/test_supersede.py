@@ -197,6 +197,13 @@ def test_the_environment_and_the_changes_of_the_old_one_stay(desk: Desk) -> None
     assert made["handed"]["SLURM_DISPATCH_STALL"] == "1800"
 
 
+def test_the_limits_that_rules_had_raised_stay(desk: Desk) -> None:
+    elder = desk.waiting(argv=("--job-name=train", "-t1:00:00"))
+    key, _ = superseded(desk, elder)
+    times = [it for it in desk.object(desk.rig.object(key))["argv"] if it.startswith(("-t", "--time"))]
+    assert times == ["--time=2:00:00"]
+
+
 def test_a_new_script_with_its_own_options(desk: Desk) -> None:
     elder = desk.running()
     script = desk.file("lower.sh", SCRIPT)
