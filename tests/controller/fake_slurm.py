@@ -66,7 +66,15 @@ class FakeSlurm:
 
     def __init__(self, folder: str) -> None:
         self.folder = folder
-        os.makedirs(os.path.join(folder, "jobs"), exist_ok=True)
+        self.prepare()
+
+    def prepare(self) -> None:
+        """Make the place where everything is kept."""
+        os.makedirs(os.path.join(self.folder, "jobs"), exist_ok=True)
+
+    def caller(self) -> int:
+        """Whose calls these are."""
+        return os.getuid()
 
     # What a test does to the cluster.
 
@@ -78,7 +86,7 @@ class FakeSlurm:
         """An object that was submitted with this comment."""
         number = FIRST_ID if slurm_job_id is None else slurm_job_id
         body = {
-            "uid": os.getuid() if uid is None else uid,
+            "uid": self.caller() if uid is None else uid,
             "states": ["PENDING"],
             "reason": "None",
             "restart": 0,
@@ -238,7 +246,7 @@ class FakeSlurm:
         body = self._get(f"jobs/{slurm_job_id}.json", None)
         if body is not None and not OVER & set(body["states"]):
             started = "RUNNING" in body["states"]
-            self.end(slurm_job_id, "CANCELLED", *(["COMPLETING"] if started else []), by_uid=os.getuid())
+            self.end(slurm_job_id, "CANCELLED", *(["COMPLETING"] if started else []), by_uid=self.caller())
         return CancelAnswer(done=True)
 
     def requeue(self, slurm_job_id: int, cluster: str | None) -> ChangeAnswer:

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 from slurm_dispatch.slurm.port import Rejected, SbatchCall, Unknown
 from tests.controller.conformance import check
 from tests.controller.fake_slurm import FakeSlurm
+from tests.controller.memory_slurm import MemorySlurm
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -27,6 +28,11 @@ class Hands:
 
 def test_the_stand_in_conforms(tmp_path: Path) -> None:
     slurm = FakeSlurm(str(tmp_path))
+    check(slurm, Hands(slurm))
+
+
+def test_the_one_in_memory_conforms() -> None:
+    slurm = MemorySlurm()
     check(slurm, Hands(slurm))
 
 
