@@ -12,7 +12,7 @@ import bench
 if TYPE_CHECKING:
     from bench.row import Row
 
-NOT_PARTS = {"__main__", "row"}
+NOT_PARTS = {"__main__", "row", "made_site"}
 
 
 def parts() -> list[str]:
@@ -30,12 +30,19 @@ def seconds(value: float | None) -> str:
     return f"{value * 1e9:.3g} ns"
 
 
+def amount(value: float | None, unit: str) -> str:
+    """A figure with its unit; without one it is a time."""
+    if not unit or value is None:
+        return seconds(value)
+    return f"{value:.3g} {unit}"
+
+
 def cells(row: Row) -> tuple[str, ...]:
     """The cells of a row as text."""
-    goal = f"{row.goal:g}x" if row.goal is not None else seconds(row.goal_s)
+    goal = f"{row.goal:g}x" if row.goal is not None else amount(row.goal_s, row.unit)
     ratio = "" if row.ratio is None else f"{row.ratio:.2f}x"
     verdict = {True: "yes", False: "NO", None: ""}[row.ok]
-    return (row.what, seconds(row.ours_s), seconds(row.floor_s), ratio, goal, verdict, row.floor)
+    return (row.what, amount(row.ours_s, row.unit), amount(row.floor_s, row.unit), ratio, goal, verdict, row.floor)
 
 
 def main(arguments: list[str]) -> int:

@@ -22,6 +22,7 @@ class Row:
     :ivar goal: the greatest ratio of ours to the floor; ``None`` for a figure without a goal.
     :ivar goal_s: the most seconds, where the goal is not a ratio.
     :ivar beyond_s: seconds taken off both before the ratio (start-up).
+    :ivar unit: of what is measured, where it is not time.
     """
 
     what: str
@@ -31,6 +32,7 @@ class Row:
     goal: float | None = None
     goal_s: float | None = None
     beyond_s: float = 0.0
+    unit: str = ""
 
     @property
     def ratio(self) -> float | None:

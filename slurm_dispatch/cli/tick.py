@@ -128,17 +128,12 @@ def make_asker(site: Site, environment: Mapping[str, str]) -> Asker | None:
     :param environment: of Slurm's commands.
     :raises ConfigurationError: the user as whom the command is to run is not there.
     """
-    from slurm_dispatch.config.settings import BUILT_IN_CESSATION
     from slurm_dispatch.controller.cessation import Asker
-    from slurm_dispatch.slurm.cessation import CessationSignal, SiteCommand, SlurmNodes, drain_reasons
+    from slurm_dispatch.slurm.cessation import signal_of
 
-    if not site.cessation:
+    signal = signal_of(site.cessation, environment)
+    if signal is None:
         return None
-    signal: CessationSignal
-    if site.cessation == (BUILT_IN_CESSATION,):
-        signal = SlurmNodes(lambda deadline_s: drain_reasons(environment, deadline_s))
-    else:
-        signal = SiteCommand(site.cessation, environment)
     return Asker(signal, user=site.cessation_user or site.slurm_user, timeout_s=site.cessation_timeout_s)
 
 

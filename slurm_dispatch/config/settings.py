@@ -160,7 +160,7 @@ _CESSATION: tuple[Setting, ...] = (
         "cessation",
         "argv",
         (BUILT_IN_CESSATION,),
-        "The command that is asked whether the processes of an execution are gone (docs/controller.md). "
+        "The command that is asked whether the processes of an execution are gone (docs/cessation.md). "
         f'["{BUILT_IN_CESSATION}"] is built in: it answers from what the hooks noted. []: nobody is asked, and a '
         "person decides.",
         choices=(BUILT_IN_CESSATION,),
@@ -241,7 +241,14 @@ _NODES: tuple[Setting, ...] = (
         1,
         SUBMISSION_MAX,
     ),
-    Setting("breaker_window_s", "seconds", 600, "See breaker_count.", 60, DAY_S),
+    Setting(
+        "breaker_window_s",
+        "seconds",
+        600,
+        "The time that breaker_count and breaker_store_errors are about.",
+        60,
+        DAY_S,
+    ),
     Setting(
         "breaker_drained",
         "int",

@@ -55,6 +55,7 @@ class Asker:
         self._identity = _identity(user) if signal is not None else (0, 0, ())
         self._children = Children(at_once, ANSWER_MAX)
         self._asked: dict[str, dict[Question, AskedExecution]] = {}
+        self._under_way: set[Question] = set()
         self._waiting: dict[Question, AskedExecution] = {}
 
     @property
@@ -71,9 +72,8 @@ class Asker:
 
         What one call of the signal answers together is collected until the next :meth:`collect`.
         """
-        under_way = {question for asked in self._asked.values() for question in asked}
         for it in executions:
-            if self._signal is not None and (key, it.attempt) not in under_way:
+            if self._signal is not None and (key, it.attempt) not in self._under_way:
                 self._waiting[key, it.attempt] = it
         if self._signal is not None and not self._signal.together:
             self._next(self._signal)
@@ -92,6 +92,7 @@ class Asker:
         if self._children.busy(name):
             return  # one that was killed and is stuck in the kernel
         self._asked[name] = asked
+        self._under_way.update(asked)
         work = self._work(signal, tuple(asked.values()))
         self._children.start(name, work, self._timeout_s + 2 * RESERVE_S)
 
@@ -124,6 +125,7 @@ class Asker:
 
     def _answer(self, ended: Ended) -> dict[Question, CessationAnswer]:
         asked = self._asked.pop(ended.name)
+        self._under_way.difference_update(asked)
         why = ended.why
         if ended.answer is not None:
             try:
@@ -142,6 +144,7 @@ class Asker:
         """End what still runs: at the end of the program only."""
         self._children.stop()
         self._asked.clear()
+        self._under_way.clear()
         self._waiting.clear()
 
 

@@ -42,14 +42,17 @@ class Clock:
     wanted: float = 0.0
 
 
-def advance(before: Clock | None, now: float) -> Clock:
-    """The reading at ``now``; a fresh clock where there is none, and the same one where nobody wants it."""
+def advance(before: Clock | None, now: float, gap_s: float = GAP_S) -> Clock:
+    """The reading at ``now``; a fresh clock where there is none, and the same one where nobody wants it.
+
+    :param gap_s: see :data:`GAP_S`; longer where the site's ticks come less often.
+    """
     if before is None:
         return Clock(secrets.token_hex(8), 0.0, now)
     passed = now - before.at
     if now >= before.wanted or passed <= 0.0:
         return before
-    return replace(before, ran_s=before.ran_s + (passed if passed <= GAP_S else 0.0), at=now)
+    return replace(before, ran_s=before.ran_s + (passed if passed <= gap_s else 0.0), at=now)
 
 
 def wanted(clock: Clock, now: float) -> Clock:

@@ -29,8 +29,10 @@ SKEW_S = 300.0
 """How far the clocks of the submitting host and of slurmctld may differ."""
 BLAMED_MAX = 64
 """Nodes that the evidence of an end names."""
+PROLOG_S = 60.0
+"""A site's Prolog that fails has failed by then."""
 DRAINED_AFTER_S = 3.0
-"""Slurm ends a job whose Prolog failed, and drains the node a moment later."""
+"""Slurm ends a job whose Prolog failed, and drains the node a moment later, while the job is completing."""
 LOST_AFTER_S = 600.0
 """An end note that no source explains for this long is ``lost``; accounting is written within seconds."""
 WAITING = frozenset(
@@ -286,11 +288,12 @@ class _Observer:
             return Look(Unknown(verdict.why), soon=not strange, strange=strange)
         if outcome is Outcome.CANCELLED and self.was_refused():
             outcome = Outcome.LAUNCH_FAILED
-        if outcome is Outcome.FAILED and ended_at_once(told, execution):
-            if abs(self.view.at - (told.end_time or 0)) < DRAINED_AFTER_S:
-                return Look(Unknown("it ended as it began; whether its node refused it shows in a moment"), soon=True)
+        ran_s = ran_without_a_sign(told, execution) if outcome is Outcome.FAILED else None
+        if ran_s is not None and ran_s <= PROLOG_S:
             if self.on_drained_node(told):
                 outcome = Outcome.LAUNCH_FAILED
+            elif detail.completing or (ran_s <= 1 and abs(self.view.at - (told.end_time or 0)) < DRAINED_AFTER_S):
+                return Look(Unknown("whether the site's Prolog failed, its node shows in a moment"), soon=True)
         restart = detail.restart if execution is None else execution.epoch.restart
         return Look(
             ObjectEnded(
@@ -411,20 +414,16 @@ def _helper(execution: Execution | None) -> HelperEnd | None:
     return HelperEnd(ended.status, ended.signal, ended.outcome)
 
 
-def ended_at_once(detail: port.JobDetail, execution: Execution | None) -> bool:
-    """Slurm says 1:0 of what ended in the second in which it started, and no helper was there.
+def ran_without_a_sign(detail: port.JobDetail, execution: Execution | None) -> float | None:
+    """How long it ran, in seconds, where nothing tells a script that failed from a site's Prolog that did.
 
-    That is a script that failed at once, or a site's Prolog that failed: Slurm 24.11 says the same of both, and
-    drains the node of the second a moment later.
+    Slurm says 1:0 of both, and of the second drains the node. ``None``: its helper told an end, so the script ran,
+    or Slurm says something else.
     """
     begin, end = detail.start_time, detail.end_time
-    return (
-        _helper(execution) is None
-        and (detail.exit_status, detail.exit_signal) == (1, 0)
-        and begin is not None
-        and end is not None
-        and end - begin <= 1
-    )
+    if _helper(execution) is not None or (detail.exit_status, detail.exit_signal) != (1, 0):
+        return None
+    return None if begin is None or end is None else float(end - begin)
 
 
 def limits_of(detail: port.JobDetail) -> dict[str, float]:

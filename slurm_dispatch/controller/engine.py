@@ -27,10 +27,11 @@ from slurm_dispatch.records import cessation
 from slurm_dispatch.records.actions import UpdateObject
 from slurm_dispatch.records.changes import held_nodes
 from slurm_dispatch.records.elders import not_ceased
-from slurm_dispatch.records.observation import CessationAnswer, Unknown
+from slurm_dispatch.records.observation import CessationAnswer, ObjectAlive, ObjectEnded, Unknown
 from slurm_dispatch.records.state import Phase
 from slurm_dispatch.records.verdict import rule_of
 from slurm_dispatch.slurm import port
+from slurm_dispatch.slurm.asked import changed_limits
 from slurm_dispatch.slurm.directives import sbatch_options
 from slurm_dispatch.slurm.options import parse
 from slurm_dispatch.state.asked import read_asked, write_asked
@@ -74,6 +75,7 @@ class Engine:
         self._counts: Mapping[str, cessation.Counted] = read_asked(record.folder) if view.site.answers else {}
         self._kept: dict[str, tuple[CessationAnswer, cessation.Counted | None]] = {}
         self._state: State | None = None
+        self._script: bytes | None = None
         self.said = Hearsay()
 
     # What it sees.
@@ -98,6 +100,7 @@ class Engine:
                 answers = site.respond(state.elder.suspected.nodes)
         return replace(
             observation,
+            object=self._with_changed(state, observation.object),
             clock_ran=site.clock(),
             cessation=self._answers(state),
             silent=silent,
@@ -105,6 +108,18 @@ class Engine:
             elder_answers=answers,
             elder_closed=elders.closed(self._record, state) if state.phase is Phase.NEW else Unknown(),
         )
+
+    def _with_changed(
+        self, state: State, seen: ObjectAlive | ObjectEnded | Unknown
+    ) -> ObjectAlive | ObjectEnded | Unknown:
+        """An end with the limits that somebody has changed on the object, as options of the next submission."""
+        current = state.current
+        if not isinstance(seen, ObjectEnded) or current is None or not seen.evidence.get("limits"):
+            return seen
+        if self._script is None:
+            self._script = self._record.script(state.script_sha256)
+        options = changed_limits(state.spec.argv, self._script, current.changes, seen.evidence["limits"])
+        return replace(seen, evidence={**seen.evidence, "changed": list(options)}) if options else seen
 
     def _answers(self, state: State) -> dict[str, CessationAnswer]:
         """What has just been answered about this job's executions, with how often it was before."""
@@ -199,8 +214,9 @@ class Engine:
         end, queued = current.ends[-1], self._view.of_id(it.slurm_job_id)
         if queued is None or queued.state != "PENDING" or queued.reason != "BeginTime":
             return None
-        if queued.start_time is not None and queued.start_time - self._view.at > BEGIN_DELAY_S:
-            return None
+        begin_s = (queued.start_time or 0) - self._view.at
+        if not REVOKED_S + 1 < begin_s <= BEGIN_DELAY_S:
+            return None  # a person's, or what was lifted already
         if state.request is not None or state.hold is not None or state.spec.shared:
             return None
         decision = state.decision
@@ -307,6 +323,9 @@ class Engine:
         whose = self._whose(state)
         self.said.account, self.said.partition = whose.account[:128], whose.partition[:128]
         self.said.clock = state.phase is Phase.HELD
+        site = self._view.site
+        if any(it[0] == state.spec.job for it in (*site.answers, *site.told)):
+            self.said.view = site.number
         elder = state.elder
         if elder is not None and elder.suspected is not None and state.phase is not Phase.CLOSED:
             self.said.overlap = elder.suspected.at

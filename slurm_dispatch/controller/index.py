@@ -195,7 +195,10 @@ def since_of(before: Entry | None, stamp: int, now: float) -> float:
 
 def lines(view: View, key: str, uid: int, slurm_job_id: int) -> list[QueueJob]:
     """The objects of the queue that count for a job: its owner's with its word, and the current one."""
-    found = [job for job in view.of_key(key) if job.uid == uid]
+    found = view.of_key(key)
+    if len(found) == 1 and found[0].uid == uid and slurm_job_id in {0, found[0].slurm_job_id}:
+        return found  # nearly always
+    found = [job for job in found if job.uid == uid]
     if slurm_job_id and all(job.slurm_job_id != slurm_job_id for job in found):
         current = view.of_id(slurm_job_id)
         if current is not None:

@@ -326,13 +326,9 @@ class Job:
         notes = self._view.notes_of(state.spec.job)
         self.report.done_notes = settle.done_with(state, facts, notes, self._view.at)
         there = {str(note.word) for note in notes if note.kind == "refuse"}
-        burnt = [
-            str(state.spec.word(submission.number))
-            for submission in state.submissions
-            if submission.settled is Settled.BURNT
-        ]
+        over = [str(state.spec.word(number)) for number in state.never_start]
         long_closed = state.closed is not None and self._view.at - state.closed.at > settle.KEEP_START_S
-        self.report.refuse = [] if long_closed else [word for word in burnt[-REFUSE_MAX:] if word not in there]
+        self.report.refuse = [] if long_closed else [word for word in over[-REFUSE_MAX:] if word not in there]
 
     def _rest(self, state: State, needs: str, stamp: int, since: float) -> None:
         """Say with what the job has nothing to do; ``stamp`` is of the facts that made ``state``."""

@@ -36,12 +36,21 @@ if TYPE_CHECKING:
 
 NODES_AGE_S = 60.0
 """A pass between full ones takes the nodes of the last full one, if they are no older than this."""
+SILENT_AGE_S = 2.0
+"""While one is silent, passes between full ones ask too, no more often than this."""
 ENDS_MATTER_S = 3600.0
 """The nodes are asked for as long as an execution has failed within this time: one may be drained because of it."""
 TELL_AT_ONCE = 4
 TELLING_MAX = 1_000
 """Messages that wait; more come again with the next ticks."""
 RESERVE_S = 5.0
+READY_S = 60.0
+"""A job is looked at again and again for what came for it, so long; after that with the full passes."""
+KEPT_S = 3600.0
+"""What came for a job that did not take it goes after this."""
+ASKED_MAX = 100_000
+VIEWS_MAX = 64
+"""Views that are kept, for children that end many passes after they began."""
 SAID_MAX = 100
 """Different troubles with the command that are said."""
 _LOOK_S = 0.01
@@ -82,23 +91,25 @@ class Keeper:
         self._under_way: dict[str, tuple[str, int, str]] = {}
         self._asked: dict[Question, float] = {}  # when (monotonic)
         self._answers: dict[Question, CessationAnswer] = {}
-        self._given: SiteView | None = None
+        self._came: dict[str, float] = {}  # by key: when (monotonic) something for it came
+        self._views: dict[int, SiteView] = {}
+        self._number = 0
 
     def begin(self, content: Mapping[str, Any], at: float, *, full: bool) -> SiteView:
         """What the pass knows of the site.
 
         :param content: what :func:`~slurm_dispatch.controller.hints.read` read.
         :param at: Unix seconds, before anything was asked.
-        :param full: Slurm is asked for its nodes, if anything depends on them.
+        :param full: Slurm is asked for its nodes, if anything depends on them; otherwise only while one is silent.
         """
         self._collect()
         self._before = before = hints.unpack(content)
-        reading = clock.advance(before.clock, at)
+        reading = clock.advance(before.clock, at, self._rules.gap_s)
         suspects = Suspects(why="not asked")
         seen = before.silence
-        if full and self._nodes_matter(before, at):
+        if (full and self._nodes_matter(before, at)) or self._is_waited_for(before):
             self._nodes, self._nodes_at = self._port.nodes(), time.monotonic()
-            seen = silence.look(before.silence, self._nodes, at)
+            seen = silence.look(before.silence, self._nodes, at, self._rules.gap_s)
             if self._rules.suspicion:
                 suspects = silence.suspects(
                     seen,
@@ -113,8 +124,8 @@ class Keeper:
             self._nodes = Unknown("not asked")
         opened = breaker.judge(before.breaker, before.recent, seen.drained, self._rules.bounds, at)
         self._now = replace(before, clock=reading, silence=seen, breaker=opened)
-        self._heard.clear()
-        self._given = SiteView(
+        self._number += 1
+        view = self._views[self._number] = SiteView(
             rules=self._rules,
             hints=self._now,
             nodes=self._nodes,
@@ -123,8 +134,15 @@ class Keeper:
             told=dict(self._told),
             cessation=self._asker is not None and self._asker.answers,
             known=True,
+            number=self._number,
         )
-        return self._given
+        self._views.pop(self._number - VIEWS_MAX, None)
+        return view
+
+    def _is_waited_for(self, before: Hints) -> bool:
+        """A node is silent, and a job may be waiting for the moment from which that counts."""
+        late = time.monotonic() - self._nodes_at > SILENT_AGE_S
+        return self._rules.suspicion and bool(before.silence.silent) and late
 
     def _nodes_matter(self, before: Hints, at: float) -> bool:
         ends = before.recent.ends
@@ -139,13 +157,14 @@ class Keeper:
     def hear(self, key: str, uid: int, user: str, said: Hearsay) -> None:
         """Take what the child of ``uid``, called ``user`` here, reported about one of its jobs."""
         self._heard.append(_Heard(key, uid, user, said))
-        if self._given is not None:  # what it was given has become facts
-            for question in self._given.answers:
-                if question[0] == key:
-                    self._answers.pop(question, None)
-            for told in self._given.told:
-                if told[0] == key:
-                    self._told.pop(told, None)
+        view = self._views.get(said.view)
+        if view is not None:  # its own one: a child can end passes after it began
+            for question, answer in view.answers.items():
+                if question[0] == key and self._answers.get(question) is answer:
+                    del self._answers[question]
+            for about in view.told:
+                if about[0] == key:
+                    self._told.pop(about, None)
         self._ask(key, said)
         for message in said.tell:
             self._tell(key, uid, user, message)
@@ -182,6 +201,7 @@ class Keeper:
         if reading is not None and any(it.said.clock for it in self._heard):
             reading = clock.wanted(reading, now)
         self._now = replace(after, clock=reading, memory=remembered, recent=happened, breaker=opened)
+        self._heard.clear()
         for line in breaker.said(self._before.breaker, opened):
             self._log(line)
         return hints.changes(self._before, self._now)
@@ -196,10 +216,11 @@ class Keeper:
     # What children do meanwhile.
 
     def ready(self) -> set[str]:
-        """The keys of jobs for which something has come since: they are to be looked at."""
+        """The keys of jobs for which something has just come: they are to be looked at."""
         self._collect()
-        keys = {told[0] for told in self._told}
-        return keys | {key for key, _ in self._answers}
+        now = time.monotonic()
+        waiting = {about[0] for about in self._told} | {key for key, _ in self._answers}
+        return {key for key in waiting if now - self._came.get(key, now) < READY_S}
 
     def busy(self) -> bool:
         """A command still runs, whose answer will be wanted."""
@@ -212,18 +233,30 @@ class Keeper:
             self._asker.stop()
 
     def _collect(self) -> None:
+        now = time.monotonic()
         if self._asker is not None:
-            self._answers.update(self._asker.collect(_LOOK_S))
+            came = self._asker.collect(_LOOK_S)
+            self._answers.update(came)
+            self._came.update((key, now) for key, _ in came)
         for ended in self._telling.wait(_LOOK_S):
             about = self._under_way.pop(ended.name, None)
             if about is not None:
                 status = None if ended.answer is None else json.loads(ended.answer)
                 self._told[about] = status
+                self._came[about[0]] = now
                 if status != 0:
                     why = ended.why or (
                         "it could not be run, or not to its end" if status is None else f"status {status}"
                     )
                     self._say_once(f"the notify command fails: {why}")
+
+        # A record that takes nothing any more must not keep what came for it.
+        for key in [key for key, at in self._came.items() if now - at > KEPT_S]:
+            del self._came[key]
+            self._answers = {question: answer for question, answer in self._answers.items() if question[0] != key}
+            self._told = {about: status for about, status in self._told.items() if about[0] != key}
+        if len(self._asked) > ASKED_MAX:
+            self._asked = {question: at for question, at in self._asked.items() if now - at < KEPT_S}
 
     def _ask(self, key: str, said: Hearsay) -> None:
         if self._asker is None or not said.ask:

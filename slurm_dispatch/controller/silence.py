@@ -52,11 +52,14 @@ class Suspects:
     why: str = ""
 
 
-def look(before: Silence, answer: Nodes | Unknown, now: float) -> Silence:
-    """What is known after a look; one without an answer leaves it as it was."""
+def look(before: Silence, answer: Nodes | Unknown, now: float, gap_s: float = GAP_S) -> Silence:
+    """What is known after a look; one without an answer leaves it as it was.
+
+    :param gap_s: see :data:`GAP_S`; longer where the site's ticks come less often.
+    """
     if isinstance(answer, Unknown):
         return before
-    old = before if 0.0 <= now - before.at <= GAP_S else Silence()
+    old = before if 0.0 <= now - before.at <= gap_s else Silence()
     silent = {node.name: min(now, old.silent.get(node.name, now)) for node in answer.nodes if node.silent}
     drained = {node.name: min(now, old.drained.get(node.name, now)) for node in answer.nodes if node.drained}
     return Silence(now, silent, drained)

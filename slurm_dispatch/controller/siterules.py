@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from slurm_dispatch.controller.breaker import Bounds
+from slurm_dispatch.controller.clock import GAP_S
 from slurm_dispatch.controller.memory import Fading
 from slurm_dispatch.records.policy import CESSATION_INTERVAL_S, HOLD_MAX_S
 
@@ -16,7 +17,10 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class SiteRules:
-    """The settings; each is explained in :data:`~slurm_dispatch.config.settings.SETTINGS`."""
+    """The settings; each is explained in :data:`~slurm_dispatch.config.settings.SETTINGS`.
+
+    :param gap_s: ticks further apart than this did not run in between.
+    """
 
     suspicion: bool = False
     suspect_share: float = 0.01
@@ -32,6 +36,7 @@ class SiteRules:
     notify: tuple[str, ...] = ()
     notify_user: str = ""
     notify_timeout_s: float = 30.0
+    gap_s: float = GAP_S
 
 
 def fading_of(site: Site) -> Fading:
@@ -56,6 +61,7 @@ def rules_of(site: Site) -> SiteRules:
         notify=site.notify,
         notify_user=site.notify_user or site.slurm_user,
         notify_timeout_s=site.notify_timeout_s,
+        gap_s=max(GAP_S, 3 * site.tick_interval_s),
     )
 
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from slurm_dispatch.errors import BadDataError
 from slurm_dispatch.model.hostlist import expand
 from slurm_dispatch.model.outcome import Outcome
-from slurm_dispatch.records.inputs import EXCLUDED_MAX
+from slurm_dispatch.records.inputs import EXCLUDED_MAX, excluded_of
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -37,7 +37,8 @@ def changes(
         found["time"] = _time(rule.time.grown(limits["time_s"]))
     if rule.mem is not None and limits.get("mem_mb") and "mem" not in state.given:
         found["mem"] = f"{math.ceil(rule.mem.grown(limits['mem_mb']))}M"
-    nodes = _excluded(state, policy, outcome) if rule.exclude_nodes or outcome is Outcome.SUSPECT else ()
+    own = rule.exclude_nodes or outcome is Outcome.SUSPECT
+    nodes = _excluded(state, policy, outcome) if own else policy.excluded[:EXCLUDED_MAX]
     if nodes:
         found["exclude"] = ",".join(nodes)
     wait_s = 0.0
@@ -98,7 +99,7 @@ def _excluded(state: State, policy: Policy, outcome: Outcome) -> tuple[str, ...]
     """The nodes to blame, those of the execution while they fit, and those of the node memory."""
     current = state.current
     if current is None:
-        return policy.excluded[:EXCLUDED_MAX]
+        return excluded_of(policy)
     if outcome is Outcome.SUSPECT and current.suspected is not None:
         own = list(current.suspected.nodes)  # never cut: the replacement must go elsewhere
     else:
@@ -108,7 +109,7 @@ def _excluded(state: State, policy: Policy, outcome: Outcome) -> tuple[str, ...]
             own = list(_names(current.execution.nodes)) if current.execution is not None else []
         if len(own) > policy.exclude_max:
             own = []
-    return tuple(dict.fromkeys([*own, *policy.excluded]))[: max(len(own), EXCLUDED_MAX)]
+    return tuple(dict.fromkeys([*own, *excluded_of(policy)]))
 
 
 def _names(text: str) -> tuple[str, ...]:

@@ -292,10 +292,9 @@ def _is_kept(state: State, submission: Submission, slurm_job_id: int) -> bool:
 def _outlived(state: State, submission: Submission, now: float) -> bool:
     """Whether the submission's own object should be gone: it ended, or was replaced, or the job is closed.
 
-    An object that ended for good and that somebody had requeued is one, too, while its job is held.
+    An object that ended for good and that somebody had requeued is one, too, while its job is held. What waits
+    without an end is replaced (fact ``adopted``).
     """
-    if submission.replaced:
-        return True
     if submission is state.current and state.phase not in {Phase.WAITING, Phase.HELD, Phase.CLOSED}:
         return False
     return submission.end is None or now - submission.end.at >= LISTING_LAG_S

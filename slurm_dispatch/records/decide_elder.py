@@ -32,7 +32,7 @@ def suspicion(
     if wait_s is None or state.spec.shared or state.elder is not None or current is None:
         return runs
     execution = current.execution
-    if execution is None:
+    if execution is None or execution.slurm_job_id != seen.slurm_job_id:
         return runs
     if state.hold is not None or state.phase is not Phase.RUNNING or isinstance(observation.silent, Unknown):
         return runs
@@ -46,7 +46,7 @@ def suspicion(
         return [Nothing("it runs, a node of it is silent, and the site leaves that to Slurm")]
     body = {
         "submission": current.number,
-        "slurm_job_id": execution.slurm_job_id,
+        "slurm_job_id": seen.slurm_job_id,
         "restart": execution.epoch.restart,
         "nodes": sorted(node.name for node in late),
         "since": min(node.since for node in late),

@@ -21,6 +21,10 @@ ELDER_WAIT_S = 600.0
 """How long a job waits for what became of a shared elder's object; then a person decides what cessation cannot."""
 COUNTED_MAX = 1440
 """So many equal answers are a fact of their own: what counts them until then can be lost."""
+EXECUTIONS_SIZE_MAX = 40 * 1024
+"""Characters of an elder's executions: they must fit into a fact. With more than that, a person decides."""
+EXECUTION_SIZE = 160
+"""Of one, beside its node list and its cluster."""
 LAST_HOUR_S = 3600.0
 
 
@@ -48,22 +52,27 @@ def _supersedes(state: State, key: str, observation: Observation, now: float) ->
     if not elder.complete and now - state.created < ELDER_WAIT_S:
         until = state.created + ELDER_WAIT_S
         return [Nothing(f"what became of the last submission of job {key} is not known yet", until)]
-    executions = [
-        {
-            "attempt": it.attempt,
-            "slurm_job_id": it.slurm_job_id,
-            "cluster": it.cluster,
-            "nodes": it.nodes,
-            "start_time": it.start_time,
-        }
-        for it in elder.executions
-    ]
+    executions: list[dict[str, Any]] = []
+    size = 0
+    for it in elder.executions:
+        size += len(it.nodes) + len(it.cluster) + EXECUTION_SIZE
+        if size > EXECUTIONS_SIZE_MAX:
+            break
+        executions.append(
+            {
+                "attempt": it.attempt,
+                "slurm_job_id": it.slurm_job_id,
+                "cluster": it.cluster,
+                "nodes": it.nodes,
+                "start_time": it.start_time,
+            }
+        )
     body = {
         "elder": key,
         "elder_seq": elder.seq,
         "executions": executions,
         "submission": state.next_number,
-        "complete": elder.complete,
+        "complete": elder.complete and len(executions) == len(elder.executions),
     }
     return [AppendFact("took_over", body)]
 

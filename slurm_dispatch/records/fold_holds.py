@@ -102,6 +102,8 @@ class HoldFacts(Building):
         phase, due = self.phase, self.due
         if phase is Phase.QUEUED and self.spec.shared:
             raise BadDataError("the object of a job with a shared checkpoint is not replaced while Slurm has it")
+        if self.elder is not None and phase is not Phase.CLOSED:
+            raise BadDataError(f"submission {self.elder.number} is suspected and may still run")
         self.move(Event.ADOPTED)
         self.numbers_used = number
         if phase is Phase.QUEUED and self.current is not None:

@@ -395,6 +395,26 @@ class State:
         return self.numbers_used + 1
 
     @property
+    def never_start(self) -> tuple[int, ...]:
+        """Numbers of submissions of which no execution may begin any more, whatever turns up of them, by number.
+
+        Those that were burnt, left to a person or replaced, and that of a job which was superseded before it ran.
+        """
+        closed, it = self.closed, None if self.current is None else self.current.object
+        over = closed is not None and closed.by_job is not None and (it is None or closed.keep != it.slurm_job_id)
+        return tuple(
+            submission.number
+            for submission in self.submissions
+            if submission.settled in {Settled.BURNT, Settled.LEFT}
+            or submission.replaced
+            or (over and submission.number == self._last and submission.execution is None)
+        )
+
+    @property
+    def _last(self) -> int | None:
+        return None if self.current is None else self.current.number
+
+    @property
     def finished(self) -> bool:
         """Closed, with no intent without an answer and no object that is followed: only strays can come."""
         open_ = self.current is not None and self.current.settled is Settled.OPEN

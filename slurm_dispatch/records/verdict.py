@@ -111,7 +111,7 @@ def verdict(state: State, policy: Policy, now: float) -> Verdict:
         rule,
         used_of(state, outcome),
         f"the rule {rule.text} says so",
-        inputs=inputs_of(policy, now),
+        inputs=inputs_of(policy, now, rule),
     )
     final = _final(state, found)
     if final is not None:
@@ -204,12 +204,13 @@ def left_to_a_person(state: State, policy: Policy, now: float) -> Verdict:
     if current is None:
         raise BadDataError(f"job {state.spec.job} has no intent")
     outcome = Outcome.LAUNCH_FAILED
+    rule = rule_of(state, policy, outcome)
     reason = f"submission {current.number} is nowhere, and a shared checkpoint leaves that to a person"
     return Verdict(
         current.seq,
         outcome,
         Action.HOLD,
-        rule_of(state, policy, outcome),
+        rule,
         used_of(state, outcome),
         reason,
         submission=state.next_number,
@@ -217,7 +218,7 @@ def left_to_a_person(state: State, policy: Policy, now: float) -> Verdict:
         hold_for_s=min(state.spec.shared_hold_for_s, policy.limits.longest_hold_s),
         then=Action.RESUBMIT,
         free=True,
-        inputs=inputs_of(policy, now),
+        inputs=inputs_of(policy, now, rule),
     )
 
 

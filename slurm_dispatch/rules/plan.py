@@ -113,12 +113,15 @@ def when(rule: Rule) -> str:
     return " or ".join(words)
 
 
-def changes(rule: Rule) -> tuple[str, ...]:
-    """What the next submission has that this one had not, in words."""
+def changes(rule: Rule, outcome: Outcome) -> tuple[str, ...]:
+    """What the next submission has that this one had not, in words.
+
+    A suspected node is left out whatever the rule says: an execution may still run there.
+    """
     found = []
     if rule.backoff is not None:
         found.append(f"waits {rule.backoff}")
-    if rule.exclude_nodes:
+    if rule.exclude_nodes or outcome is Outcome.SUSPECT:
         found.append("other nodes")
     if rule.time is not None:
         found.append(f"time x {rule.time.factor:g}, up to {duration(rule.time.ceiling)}")

@@ -33,7 +33,8 @@ ALIVE = frozenset({
 AGAIN = frozenset({"PENDING", "REQUEUED", "REQUEUE_HOLD", "REQUEUE_FED", "SPECIAL_EXIT", "RESV_DEL_HOLD"})
 OOM_SIGNAL = 125
 """Slurm's exit code 0:125 (SIG_OOM): the kernel ended a process for its memory."""
-# Slurm's reasons for a job that failed before its script ran (slurm_protocol_defs.c: job_state_reason_string).
+# Slurm's reasons for a job that failed before its script ran (slurm_protocol_defs.c: job_state_reason_string). 22.05
+# gives the first to every job that a signal ended, too.
 LAUNCH_REASONS = frozenset({"JobLaunchFailure", "PrologFailure", "launch_failed_requeued_held", "NodeLaunchFailure"})
 # slurmd tells that it could not start the script as an exit code that is an error's number (slurm_errno.h: 4000 and
 # more), of which the lower bits show as a signal: 53 its output could not be opened, 54 the Prolog failed. As signals
@@ -128,7 +129,8 @@ def _never_started(detail: JobDetail, *, started: bool, helped: bool) -> str:
     """
     if "BOOT_FAIL" in detail.states:
         return ""  # with the reason JobLaunchFailure, whatever it was
-    if detail.reason in LAUNCH_REASONS or "LAUNCH_FAILED" in detail.states:
+    by_signal = bool(detail.exit_signal) and detail.exit_signal not in LAUNCH_SIGNALS
+    if "LAUNCH_FAILED" in detail.states or (detail.reason in LAUNCH_REASONS and not by_signal):
         return f"Slurm could not launch it: {detail.reason or 'LAUNCH_FAILED'}"
     if "FAILED" in detail.states and detail.exit_signal in LAUNCH_SIGNALS and not helped:
         return f"slurmd could not start its script; Slurm says exit code {detail.exit_status}:{detail.exit_signal}"

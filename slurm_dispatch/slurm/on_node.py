@@ -82,6 +82,8 @@ def _parse(data: bytes) -> OnNode:
             fields.setdefault(name, value)
     if fields.get("DISPATCH_EXECUTION") != "1":
         raise ValueError("another version")
+    if fields.get("HOST", os.uname().nodename) != os.uname().nodename:
+        raise ValueError("of another host: a copy of its disk")
     attempt = fields.get("DISPATCH_ATTEMPT", "")
     check_attempt(attempt)
     uid = int(fields["UID"]) if "UID" in fields else None

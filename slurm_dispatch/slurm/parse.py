@@ -202,7 +202,7 @@ _TEXT_RUN = re.compile(
 )
 _TEXT_SUBMIT = re.compile(r"^   SubmitTime=(\S+) ", re.MULTILINE)
 _TEXT_START = re.compile(r"^   StartTime=(\S+) EndTime=(\S+) ", re.MULTILINE)
-_TEXT_NODES = re.compile(r"^   NodeList=(.*)$", re.MULTILINE)
+_TEXT_NODES = re.compile(r"^   NodeList=(\S*)(?: SchedNodeList=\S*)?$", re.MULTILINE)
 _TEXT_COMMENT = re.compile(r"^   Comment=(.*)$", re.MULTILINE)
 _TEXT_LIMIT = re.compile(r"^   RunTime=\S+ TimeLimit=(\S+) ", re.MULTILINE)
 _TEXT_SIZE = re.compile(r"^   NumNodes=([0-9]+)\S* NumCPUs=([0-9]+) ", re.MULTILINE)

@@ -9,6 +9,8 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING
 
+from slurm_dispatch.errors import BadDataError
+from slurm_dispatch.model.hostlist import expand
 from slurm_dispatch.slurm.directives import sbatch_options, without
 from slurm_dispatch.slurm.limits import NAMES, PREFIX, as_resource, propagated
 from slurm_dispatch.slurm.options import MEMORY, parse, without_options
@@ -73,7 +75,7 @@ def resubmission(
     recorded = parse(spec.argv)
     gone = set(NOT_REPEATED)
     added = [_merged(change, recorded.last("exclude") or given.last("exclude")) for change in changes]
-    if any(change.startswith("--exclude=") for change in changes):
+    if _collide(changes, recorded.last("nodelist") or given.last("nodelist")):
         gone.add("nodelist")  # the two together ask for nodes that are not to be had
     # sbatch takes one way to ask for memory on a command line, and that one stands above the script's.
     grown = MEMORY if any(change.startswith("--mem=") for change in changes) else frozenset[str]()
@@ -101,6 +103,20 @@ def resubmission(
         umask=spec.umask,
         limits=as_resource(variables) if handed is None else (),
     )
+
+
+def _collide(changes: Sequence[str], user: object) -> bool:
+    """The changes exclude a node that the user's own ``--nodelist`` names, as far as one can tell."""
+    value = getattr(user, "value", None)
+    excluded = [change.removeprefix("--exclude=") for change in changes if change.startswith("--exclude=")]
+    if not excluded or not value:
+        return False
+    if "/" in value:
+        return True  # a file's name
+    try:
+        return bool(set(expand(value)) & {name for text in excluded for name in expand(text)})
+    except BadDataError:
+        return True  # a form that only sbatch reads
 
 
 def _merged(change: str, user: object) -> str:

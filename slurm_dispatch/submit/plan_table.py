@@ -72,7 +72,7 @@ def budget_text(row: PlanRow, launch_failures: int) -> str:
 
 def change_text(row: PlanRow) -> str:
     """What the next submission has that this one had not, and what a release leads to."""
-    found = ", ".join(changes(row.rule)) if row.action is not Action.STOP else ""
+    found = ", ".join(changes(row.rule, row.outcome)) if row.action is not Action.STOP else ""
     if row.action is Action.HOLD:
         return "then resubmit" + (f", {found}" if found else "")
     return found or ("nothing" if row.action in RECOVERING else "-")
@@ -92,12 +92,12 @@ def why_text(plan: Plan, row: PlanRow) -> str:
 
 
 def wrapped(text: str, width: int) -> list[str]:
-    """Lines of at most ``width`` characters; a long rule is broken behind a comma."""
+    """Lines of at most ``width`` characters; a long rule is broken behind a comma or, in a list, a plus."""
     lines: list[str] = []
     for line in textwrap.wrap(text, width, break_long_words=False, break_on_hyphens=False) or [""]:
         left = line
         while len(left) > width:
-            at = left.rfind(",", 0, width) + 1 or width
+            at = left.rfind(",", 0, width) + 1 or left.rfind("+", 0, width) + 1 or width
             lines.append(left[:at])
             left = left[at:]
         lines.append(left)

@@ -29,7 +29,7 @@ def report(plan: Plan, more: list[str]) -> list[str]:
     shared = ", shared" if spec.shared else ""
     about = "A budget is how often an outcome may bring the job back since its last new save; then it is held."
     lines = [
-        *wrapped(f"{show(spec.name)}: checkpoint root {root}{shared}", WIDTH),
+        f"{show(spec.name)}: checkpoint root {root}{shared}",  # never broken: people copy the path
         "",
         *table(plan),
         "",
@@ -103,7 +103,7 @@ def as_json(plan: Plan, more: list[str]) -> str:
                 "budget": row.budget,
                 "hold_for_s": row.applied.hold_for_s,
                 "then": None if row.applied.then is None else str(row.applied.then),
-                "changes": list(changes(row.rule)),
+                "changes": list(changes(row.rule, row.outcome)),
                 "rule": row.rule.text,
                 "why": row.why,
                 "place": plan.place_of(row.rule) or None,

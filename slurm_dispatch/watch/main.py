@@ -98,7 +98,7 @@ def _work(place: Place, options: command_line.Options, environment: dict[str, st
 
     # A little longer than what waits inside, so that the better message comes first.
     prepared = Prepared.decode(apart(work, options.timeout_s + 5, f"the checkpoint root {place.root}"))
-    _say_prepared(place, prepared)
+    _say_prepared(place, options, prepared)
     environment = {name: value for name, value in environment.items() if name not in INHERITED}
     environment.update(variables(place, prepared.directory, prepared.resume, prepared.step))
     if options.beside:
@@ -115,7 +115,7 @@ def _work(place: Place, options: command_line.Options, environment: dict[str, st
     return supervision.run()
 
 
-def _say_prepared(place: Place, prepared: Prepared) -> None:
+def _say_prepared(place: Place, options: command_line.Options, prepared: Prepared) -> None:
     if prepared.other is not None and place.first:
         say(prepared.other)
     if prepared.outranked:
@@ -126,6 +126,11 @@ def _say_prepared(place: Place, prepared: Prepared) -> None:
         return
     if not prepared.links:
         say("no hard links here: saves cannot be kept, so the saver's own rotation can remove a published one")
+    if options.stall_s and not (options.done or place.shared) and options.stall_s <= options.settle_s:
+        say(
+            f"--stall {options.stall_s:g} s is no longer than --settle {options.settle_s:g} s: what is only settled "
+            "is published too late for it"
+        )
     begins = "a first start" if prepared.resume is None else f"resumes from {prepared.resume}"
     if place.shared:
         begins = "a shared checkpoint: the command works in the root itself and nothing is published"

@@ -14,10 +14,10 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
 STEP_S = 15.0
-"""Between two looks at the clock, at most."""
+"""Between two looks at the clock, at most, and a quarter of the limit."""
 GAP_S_MAX = 30.0
-"""What the time between two looks counts at most: a process that was stopped (``scontrol suspend``) wakes hours
-later, and the training was stopped as long."""
+"""What the time between two looks counts at most, and half of the limit: a process that was stopped (``scontrol
+suspend``) wakes hours later, and the training was stopped as long."""
 
 
 class Silence:
@@ -42,8 +42,9 @@ class Silence:
 
     def due(self) -> float:
         """When to look again (monotonic)."""
+        step_s = min(STEP_S, self.limit_s / 4)
         left_s = self.limit_s - self._counted_s
-        return self._last + (min(STEP_S, left_s) if left_s > 0 else STEP_S)
+        return self._last + (min(step_s, left_s) if left_s > 0 else step_s)
 
     def over(self, *, seen: bool, looked_from: float | None) -> bool:
         """Count the time since the last look; whether it is a stall.
@@ -53,7 +54,7 @@ class Silence:
         """
         now = self._clock()
         if seen:
-            self._counted_s += min(now - self._last, GAP_S_MAX)
+            self._counted_s += min(now - self._last, GAP_S_MAX, self.limit_s / 2)
         self._last = now
         if self._counted_s < self.limit_s:
             return False

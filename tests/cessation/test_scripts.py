@@ -79,7 +79,7 @@ exit {status}"""
 def test_the_scripts_are_those_that_the_documents_name() -> None:
     assert sorted(path.name for path in SCRIPTS.iterdir()) == sorted(ALL)
     text = (TOP / "docs" / "cessation.md").read_text()
-    assert all(f"`{name}`" in text for name in ALL)
+    assert all(f"- `{name}" in text for name in ALL)
     assert all(os.access(SCRIPTS / name, os.X_OK) for name in ALL)
 
 
@@ -165,6 +165,17 @@ def test_ssh_nodes_asks_side_by_side(bench: Bench) -> None:
     wait = f"touch {bench.folder}/there.$$; until [ $(ls {bench.folder} | grep -c there) -ge 2 ]; do sleep 0.01; done"
     bench.program("ssh", f"{wait}\n{said()}")
     assert bench.ask(["ssh-nodes", "-t", "60"], execution())[0] == 0
+
+
+def test_a_process_that_moves_on_between_two_looks_is_found(bench: Bench) -> None:
+    """c1 is clean when it is searched; then c2 starts something there, and ends."""
+    moved = f"test -e {bench.folder}/moved"
+    bench.program("ssh", f"""case $* in
+*c1*) if {moved}; then {said("left", status=1)}; fi ;;
+*c2*) touch {bench.folder}/moved ;;
+esac
+{said()}""")
+    assert bench.ask(["ssh-nodes", "-j", "1"], execution()) == (1, "processes are left on c1 \n")
 
 
 def test_ssh_nodes_says_where_processes_are_left(bench: Bench) -> None:

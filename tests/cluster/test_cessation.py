@@ -34,7 +34,6 @@ def power(cluster: Cluster) -> Iterator[Power]:
 @pytest.fixture
 def ghost(cluster: Cluster) -> Iterator[Ghost]:
     """A shared job whose notes no tick takes away; the cluster is whole and idle again after it."""
-    cluster.reset()
     cluster.service_off()
     yield Ghost(cluster)
     cluster.reset()
@@ -55,10 +54,14 @@ def test_an_execution_that_ended_and_is_gone(ghost: Ghost) -> None:
     assert ghost.answers(evidence=False) == {**UNKNOWN, "ssh-nodes": "ceased"}
 
 
-def test_an_execution_that_runs_is_not_gone(ghost: Ghost) -> None:
+def test_an_execution_that_runs_or_is_suspended_is_not_gone(ghost: Ghost) -> None:
+    """C171: it is stopped, writes nothing, and may go on at any time."""
     ghost.begin()
     ghost.cluster.wait_job(ghost.id, {"RUNNING"}, WAIT_S)
     ghost.wait_answer("ssh-nodes", "running")
+    assert ghost.answers() == {**UNKNOWN, "ssh-nodes": "running"}
+    ghost.cluster.run("ctl", ["scontrol", "suspend", str(ghost.id)])
+    ghost.cluster.wait_job(ghost.id, {"SUSPENDED"}, WAIT_S)
     assert ghost.answers() == {**UNKNOWN, "ssh-nodes": "running"}
 
 
@@ -94,7 +97,7 @@ def test_a_node_that_cannot_be_asked(ghost: Ghost) -> None:
 
 
 def test_slurm_s_own_word_about_a_node_proves_nothing(ghost: Ghost) -> None:
-    """DOWN, NODE_FAIL, COMPLETING gone, not listed, time passed: with the process alive, and it writes on."""
+    """C134: DOWN, NODE_FAIL, COMPLETING gone, not listed, time passed: with the process alive, and it writes on."""
     ghost.begin(writer="attempt")
     node = host_of(ghost)
     ghost.cluster.fault("stop-slurmd", node)

@@ -1,7 +1,7 @@
 """Each outcome made for real, through ``dispatch sbatch``, and the word that the record has for it.
 
-All jobs run side by side: what takes time is Slurm's shortest time limit, a minute, and its KillWait. Preemption, a
-node that is lost and cancels are in ``test_tick.py``.
+All jobs run side by side: what takes time is Slurm's shortest time limit, a minute, and its KillWait. Meanwhile
+slurmdbd is away. Preemption, a node that is lost and cancels are in ``test_tick.py``.
 """
 
 from __future__ import annotations
@@ -95,6 +95,13 @@ CASES = (
     Case("not_resumed", FORGETFUL, ("unfinished", "not_resumed"), rules=("unfinished:resubmit", STOP),
          evidence=(("exit_code", 80),)),
 )  # fmt: skip
+ONCE = "test ! -e again || exit 0\ntouch again\nexit {status}"
+"""Ends with a status the first time and with 0 the second."""
+UNACCOUNTED = (
+    Case("again_failed", ONCE.format(status=3), ("failed", "completed"), rules=("failed:resubmit",)),
+    Case("again_unfinished", ONCE.format(status=85), ("unfinished", "completed"), rules=("unfinished:resubmit",)),
+    Case("cancelled", LIVE, ("cancelled",), rules=()),
+)
 
 
 class Records:
@@ -150,44 +157,27 @@ def records(cluster: Cluster) -> Iterator[Records]:
     """All cases, submitted; the nodes are put in order again after them."""
     records = Records(cluster)
     prolog = cluster.read(PROLOG, REFUSING)
-    cluster.write(PROLOG, "#!/bin/sh\nexit 1\n", host=REFUSING, mode="755")
-    confined = cluster.run(CONFINED, ["sh", "/src/docker/node", "confine"], check=False, timeout_s=LONG_S).status == 0
-    records.submit_all(CASES)
-    told = {"boot_fail": BOOT_FAIL, **({} if confined else {"out_of_memory": OOM, "out_of_memory_step": OOM})}
-    for name, program in told.items():
-        records.wait(name, "started")
-        job = records.slurm_id(name)
-        cluster.wait_job(job, ["RUNNING"])
-        cluster.run("ctl", ["python3", "-c", program, str(job)], check=False)
-    yield records
-    cluster.run("ctl", ["scancel", "-u", "ada"], check=False)
-    cluster.write(PROLOG, prolog, host=REFUSING, mode="755")
-    # slurmd tells of the failed Prolog again and again, and its node would be drained each time.
-    for word in ("kill", "start"):
-        cluster.run(REFUSING, ["sh", "/src/docker/node", word])
-    if confined:
-        cluster.run(CONFINED, ["sh", "/src/docker/node", "free"], timeout_s=LONG_S)
-    cluster.reset()
-
-
-@pytest.mark.parametrize("case", CASES, ids=[case.name for case in CASES])
-def test_the_end_has_the_right_word(records: Records, case: Case) -> None:
-    records.wait(case.name, "end", len(case.outcomes))
-    records.wait(case.name, "closed")
-    ends = records.of(case.name, "end")
-    assert tuple(end["outcome"] for end in ends) == case.outcomes, ends
-    evidence = ends[-1]["evidence"]
-    assert {name: evidence[name] for name, _ in case.evidence} == dict(case.evidence)
-    assert len(records.of(case.name, "submitted")) == len(case.outcomes)
-
-
-ONCE = "test ! -e again || exit 0\ntouch again\nexit {status}"
-"""Ends with a status the first time and with 0 the second."""
-UNACCOUNTED = (
-    Case("again_failed", ONCE.format(status=3), ("failed", "completed"), rules=("failed:resubmit",)),
-    Case("again_unfinished", ONCE.format(status=85), ("unfinished", "completed"), rules=("unfinished:resubmit",)),
-    Case("cancelled", LIVE, ("cancelled",), rules=()),
-)
+    confine = ["sh", "/src/docker/node", "confine"]
+    confined = cluster.run(CONFINED, confine, check=False, timeout_s=LONG_S).status == 0
+    try:
+        cluster.write(PROLOG, "#!/bin/sh\nexit 1\n", host=REFUSING, mode="755")
+        records.submit_all(CASES)
+        told = {"boot_fail": BOOT_FAIL, **({} if confined else {"out_of_memory": OOM, "out_of_memory_step": OOM})}
+        for name, program in told.items():
+            records.wait(name, "started")
+            job = records.slurm_id(name)
+            cluster.wait_job(job, ["RUNNING"])
+            cluster.run("ctl", ["python3", "-c", program, str(job)], check=False)
+        yield records
+    finally:
+        cluster.run("ctl", ["scancel", "-u", "ada"], check=False)
+        cluster.write(PROLOG, prolog, host=REFUSING, mode="755")
+        # slurmd tells of the failed Prolog again and again, and its node would be drained each time.
+        for word in ("kill", "start"):
+            cluster.run(REFUSING, ["sh", "/src/docker/node", word])
+        if confined:
+            cluster.run(CONFINED, ["sh", "/src/docker/node", "free"], timeout_s=LONG_S)
+        cluster.reset()
 
 
 def test_slurmdbd_is_away_all_the_time(cluster: Cluster, records: Records) -> None:
@@ -211,3 +201,14 @@ def test_slurmdbd_is_away_all_the_time(cluster: Cluster, records: Records) -> No
     records.wait("cancelled", "closed")
     (end,) = records.of("cancelled", "end")
     assert (end["outcome"], end["evidence"]["by_uid"]) == ("cancelled", 2001)
+
+
+@pytest.mark.parametrize("case", CASES, ids=[case.name for case in CASES])
+def test_the_end_has_the_right_word(records: Records, case: Case) -> None:
+    records.wait(case.name, "end", len(case.outcomes))
+    records.wait(case.name, "closed")
+    ends = records.of(case.name, "end")
+    assert tuple(end["outcome"] for end in ends) == case.outcomes, ends
+    evidence = ends[-1]["evidence"]
+    assert {name: evidence[name] for name, _ in case.evidence} == dict(case.evidence)
+    assert len(records.of(case.name, "submitted")) == len(case.outcomes)

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from tests.cluster.site import WAIT_S, Managed, nodes_take_jobs
+from tests.cluster.test_tick import Jobs
 
 if TYPE_CHECKING:
     import random
@@ -22,7 +23,7 @@ if TYPE_CHECKING:
     from docker.rig import Cluster, Job
 
 pytestmark = pytest.mark.cluster
-CRASHES_S = float(os.environ.get("DISPATCH_CRASHES_S", "20"))
+CRASHES_S = float(os.environ.get("DISPATCH_CRASHES_S", "10"))
 """For the rounds of each kind of crash; the first round of each is always done."""
 WINDOW_S = 5.0
 """What slurmctld knows is in its state files so long after it came to know it, at the latest."""
@@ -36,7 +37,8 @@ def quiet(cluster: Cluster) -> Iterator[Cluster]:
     cluster.service_off()
     yield cluster
     cluster.sh("ctl", f"chmod 755 {SPOOL}")
-    cluster.run("ctl", ["scancel", "-u", "ada"], check=False)
+    for user in ("ada", "root"):  # root's are those of save_state
+        cluster.run("ctl", ["scancel", "-u", user], check=False)
     cluster.wait_until(cluster.nodes_idle, WAIT_S, "all nodes to be idle")
     cluster.service_on()
 
@@ -90,6 +92,52 @@ def test_a_requeued_shared_job_never_gets_a_second_execution(quiet: Cluster) -> 
     assert starts(job) == [(0, first.start_time)]
     assert runs(job) == [(0, first.start_time)]
     nodes_take_jobs(quiet)
+
+
+def test_without_the_gate_the_second_execution_s_tasks_are_refused(quiet: Cluster) -> None:
+    """A site may leave PrologSlurmctld out: Prolog marks the execution then, and TaskProlog ends its script."""
+    hook = "/usr/libexec/slurm-dispatch/prolog-slurmctld"
+    quiet.sh("ctl", f"mv {hook} {hook}.away")
+    try:
+        job = begin(quiet, shared=True)
+        first = running(job)
+        quiet.run("ctl", ["scontrol", "requeue", str(job.id)])
+        nudged(job, lambda: "must not be started a second time" in output(job), "TaskProlog's refusal")
+        quiet.run("ctl", ["scancel", str(job.id)])
+        quiet.wait_until(quiet.nodes_idle, WAIT_S, "all nodes to be idle")
+        assert runs(job) == [(0, first.start_time)]
+        nodes_take_jobs(quiet)
+    finally:
+        quiet.sh("ctl", f"mv {hook}.away {hook}")
+
+
+def output(job: Managed) -> str:
+    """What the job printed."""
+    return job.cluster.run("login", ["cat", f"{job.folder}/out"], check=False).stdout
+
+
+def test_the_refused_execution_was_never_launched_and_a_person_decides(cluster: Cluster) -> None:
+    """The job of a user whose checkpoint is shared; somebody lets Slurm requeue it."""
+    jobs = Jobs(cluster)
+    key = jobs.submit("#!/bin/sh\necho run >>runs\nexec sleep 3600\n", "--shared-checkpoint")
+    job = Managed(cluster, shared=True)
+    job.id = jobs.running(key)
+    try:
+        cluster.run("ctl", ["scontrol", "update", f"job={job.id}", "Requeue=1"])
+        cluster.run("ctl", ["scontrol", "requeue", str(job.id)])
+        nudged(job, lambda: jobs.last(key, "decision"), "a decision")
+        end, decision = jobs.last(key, "end"), jobs.last(key, "decision")
+        assert end is not None
+        assert decision is not None
+        assert (end["outcome"], end["final"]) == ("launch_failed", True)
+        assert (decision["action"], decision["why"]) == ("hold", "shared")
+        assert {fact["why"] for fact in jobs.facts(key) if fact["kind"] == "refused"} == {"shared"}
+        assert jobs.kinds(key).count("started") == 1
+        assert jobs.objects(key) == [job.id]
+        assert cluster.read(f"{jobs.folder}/runs") == "run\n"
+    finally:
+        cluster.run("login", ["dispatch", "cancel", key], user="ada", timeout_s=WAIT_S, check=False)
+    nodes_take_jobs(cluster)
 
 
 # slurmctld killed within WINDOW_S of a start.
@@ -148,8 +196,7 @@ def forgotten_job(cluster: Cluster, rng: random.Random) -> None:
     stop(cluster)
     start(cluster)
     assert cluster.job(lost.id) is None
-    # slurmctld ends what a node says it runs and it knows nothing of, by the id: not the next one's, please.
-    cluster.wait_until(lambda: sleeps(cluster) == 0, WAIT_S, "the end of what the lost job ran")
+    lost_is_gone(cluster)
     job = begin(cluster, shared=rng.random() < 0.5)
     assert job.id == lost.id
     found = running(job)
@@ -159,14 +206,23 @@ def forgotten_job(cluster: Cluster, rng: random.Random) -> None:
     cluster.wait_until(cluster.nodes_idle, WAIT_S, "all nodes to be idle")
 
 
-def sleeps(cluster: Cluster) -> int:
-    """How many scripts of these tests run."""
-    counts = [cluster.run(node, ["pgrep", "-c", "-u", "ada", "-x", "sleep"], check=False) for node in cluster.nodes]
-    return sum(int(count.stdout or 0) for count in counts)
+def lost_is_gone(cluster: Cluster) -> None:
+    """Wait until the nodes have ended what slurmctld knows nothing of.
+
+    It has them end it by its id, and a node that still runs it calls the next job of this id a duplicate, for which
+    Slurm drains the node: neither is the gate's.
+    """
+
+    def gone() -> bool:
+        stepd = ["pgrep", "-x", "sleep|slurmstepd"]
+        return all(cluster.run(node, stepd, check=False).status == 1 for node in cluster.nodes)
+
+    cluster.wait_until(gone, WAIT_S, "the end of what the lost job ran")
 
 
 def by_chance(cluster: Cluster, rng: random.Random) -> None:
     """Killed at any moment of the window: whatever slurmctld knows then, no epoch has two runs."""
+    cluster.save_state()  # otherwise it forgets that the jobs of the round before were cancelled
     job = begin(cluster, shared=rng.random() < 0.5)
     first = running(job).start_time
     time.sleep(rng.uniform(0, WINDOW_S))
@@ -181,6 +237,8 @@ def by_chance(cluster: Cluster, rng: random.Random) -> None:
         return found.states == ("RUNNING",) and cluster.node_states()[found.nodes[0]] in ("mixed", "allocated")
 
     cluster.wait_until(over, WAIT_S, f"job {job.id} to run on, to be refused, or to be forgotten")
+    if cluster.job(job.id) is None:
+        lost_is_gone(cluster)
     other = begin(cluster)
     running(other)
     cluster.run("ctl", ["scancel", str(job.id), str(other.id)], check=False)

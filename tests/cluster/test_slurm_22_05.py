@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from docker.rig import PATIENCE_S, STATE, Cluster
+from tests.cluster.ghosts import Ghost
 from tests.cluster.site import WAIT_S, Managed, nodes_take_jobs
 
 if TYPE_CHECKING:
@@ -189,3 +190,18 @@ def test_a_cancelled_job_is_submitted_again_and_resumes(cluster: Cluster) -> Non
     assert ends[0] == "cancelled"
     assert started() == {run[1]: None for run in runs}
     idle(cluster)
+
+
+def test_an_epilog_that_cannot_be_sure_proves_nothing_and_a_search_of_the_node_does(cluster: Cluster) -> None:
+    cluster.service_off()
+    ghost = Ghost(cluster)
+    ghost.begin(writer="bare", then="sleep 1")
+    (node,) = ghost.ends().nodes
+    (note,) = cluster.wait_until(lambda: ghost.notes("node"), WAIT_S, "its Epilog's note")
+    assert (note["clean"], note["verified"]) == (False, False)
+    assert ghost.answers() == {"slurm-nodes": "unknown", "ssh-nodes": "running", "fence-power": "unknown"}
+    cluster.run(node, ["pkill", "-KILL", "-u", "ada"], check=False)
+    ghost.wait_answer("ssh-nodes", "ceased")
+    assert ghost.ask("slurm-nodes") == "unknown"
+    idle(cluster)
+    cluster.service_on()

@@ -67,13 +67,13 @@ class Jobs:
         found = [fact for fact in self.facts(key) if fact["kind"] == kind]
         return found[-1] if found else None
 
-    def wait(self, key: str, kind: str, count: int = 1) -> dict[str, Any]:
+    def wait(self, key: str, kind: str, count: int = 1, patience_s: float = LONG_S) -> dict[str, Any]:
         """Wait until there are ``count`` facts of this kind; the last of them."""
 
         def there() -> dict[str, Any] | None:
             return self.last(key, kind) if self.kinds(key).count(kind) >= count else None
 
-        return self.cluster.wait_until(there, LONG_S, f"{count} facts {kind} of job {key}")
+        return self.cluster.wait_until(there, patience_s, f"{count} facts {kind} of job {key}")
 
     def running(self, key: str, submission: int = 1) -> int:
         """Wait until this submission runs, and its start is recorded; the Slurm job id."""
@@ -175,7 +175,9 @@ def test_a_command_that_saved_and_wants_to_go_on_goes_on_until_it_is_done(jobs: 
 
 def test_failures_use_up_their_budget(jobs: Jobs) -> None:
     key = jobs.submit("#!/bin/sh\nexit 3\n", "--nodes=1", rules=("failed:resubmit,budget=1",))
-    assert jobs.wait(key, "closed")["why"] == "budget"
+    decision = jobs.wait(key, "decision", 2)
+    assert (decision["action"], decision["why"]) == ("hold", "budget")
+    jobs.wait(key, "held")
     outcomes = [fact["outcome"] for fact in jobs.facts(key) if fact["kind"] == "end"]
     assert outcomes == ["failed", "failed"]
     jobs.settled(key, 2)

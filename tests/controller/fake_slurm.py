@@ -119,7 +119,9 @@ class FakeSlurm:
         """Slurm restarts the object: pending again, the count one higher, a row in accounting."""
         body = self._job(slurm_job_id)
         rows = [*body.get("rows", []), {**body, "states": [state], "end_time": int(time.time())}]
-        self.set(slurm_job_id, states=["PENDING"], restart=body["restart"] + 1, rows=rows, reason="BeginTime")
+        begin = int(time.time()) + 121
+        changed = {"states": ["PENDING"], "restart": body["restart"] + 1, "rows": rows}
+        self.set(slurm_job_id, **changed, reason="BeginTime", begin_time=begin)
 
     def node(self, name: str, state: str = "IDLE", *flags: str, partitions: Sequence[str] = ("low",)) -> None:
         """A node is in this state now; those that were never named are idle."""
@@ -186,7 +188,7 @@ class FakeSlurm:
                     state=state,
                     reason=body["reason"],
                     submit_time=body["submit_time"],
-                    start_time=body["start_time"],
+                    start_time=body.get("begin_time") if body["reason"] == "BeginTime" else body["start_time"],
                     nodes=body["nodes"],
                     word=find_word(body["comment"]),
                 )
@@ -378,6 +380,8 @@ def _detail(number: int, body: dict[str, Any], source: str) -> JobDetail:
         source=source,
         word=find_word(body["comment"]),
         by_uid=body["by_uid"] if source == "accounting" else None,
+        time_limit_s=body.get("time_limit_s"),
+        memory_mb=body.get("memory_mb"),
     )
 
 

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from slurm_dispatch.config.limits import Limit
-from slurm_dispatch.controller import hearsay, maintenance
+from slurm_dispatch.controller import hearsay, hints, keeper, maintenance
 from slurm_dispatch.controller.breaker import Bounds
 from slurm_dispatch.controller.cessation import Asker
 from slurm_dispatch.controller.hearsay import Hearsay
@@ -101,7 +101,7 @@ def test_an_object_that_slurm_forgot_is_resubmitted(rig: SiteRig) -> None:
 
 
 def test_an_id_that_is_anothers_by_now_is_not_requeued(rig: SiteRig) -> None:
-    """C035: slurmctld came back without the job and gave its id away."""
+    """C061: slurmctld came back without the job and gave its id away."""
     key = rig.job("failed:requeue")
     number = rig.object(key)
     rig.start(key)
@@ -117,7 +117,7 @@ def test_an_id_that_is_anothers_by_now_is_not_requeued(rig: SiteRig) -> None:
 
 
 def test_a_lost_answer_to_a_requeue_requeues_nothing_twice(rig: SiteRig) -> None:
-    """C062: the reply is lost after the act."""
+    """The reply is lost after the act."""
     key = rig.job("failed:requeue")
     number = rig.object(key)
     rig.start(key)
@@ -152,7 +152,7 @@ def test_the_delay_of_an_object_that_slurm_itself_restarted_is_lifted(rig: SiteR
     rig.settle()
     assert rig.slurm.job(number)["updated"] == {"StartTime": "now+3", "ExcNodeList": "c1"}
     # A begin time that a person gives it afterwards is his.
-    rig.slurm.set(number, reason="BeginTime", start_time=int(time.time()) + 3600)
+    rig.slurm.set(number, reason="BeginTime", begin_time=int(time.time()) + 3600)
     rig.settle()
     assert rig.slurm.calls("update") == ["update"]
 
@@ -164,7 +164,7 @@ def test_the_delay_that_comes_when_the_old_run_has_completed_is_lifted_too(rig: 
     rig.start(key)
     ends(rig, key, "FAILED", exit_status=1)
     rig.settle()
-    rig.slurm.set(number, reason="BeginTime", start_time=int(time.time()) + 121)
+    rig.slurm.set(number, reason="BeginTime", begin_time=int(time.time()) + 121)
     rig.settle()
     assert rig.slurm.job(number)["reason"] == "None"
     assert rig.slurm.calls("update") == ["update", "update"]
@@ -180,7 +180,7 @@ def test_a_wait_for_the_end_of_a_maintenance_is_not_lifted(tmp_path: Path) -> No
     rig.settle()
     first, _, count = rig.slurm.job(number)["updated"]["StartTime"].partition("+")
     assert (first, int(count) > 50) == ("now", True)
-    rig.slurm.set(number, reason="BeginTime", start_time=int(time.time()) + 100)
+    rig.slurm.set(number, reason="BeginTime", begin_time=int(time.time()) + 100)
     rig.settle()
     assert rig.slurm.calls("update") == ["update"]
 
@@ -192,6 +192,33 @@ def test_the_delay_stays_where_the_rule_is_another(rig: SiteRig) -> None:
     rig.slurm.restart(rig.object(key), "NODE_FAIL")
     rig.settle()
     assert rig.slurm.calls("update") == []
+
+
+def test_a_limit_that_somebody_changed_on_the_object_goes_on(rig: SiteRig) -> None:
+    key = rig.job("timeout:resubmit", argv=("--job-name=train", "--time=60"))
+    rig.start(key)
+    rig.slurm.set(rig.object(key), time_limit_s=7200)
+    ends(rig, key, "TIMEOUT")
+    rig.settle()
+    assert rig.last(key, "end").body["evidence"]["changed"] == ["--time=120"]
+    assert rig.slurm.job(rig.object(key))["argv"].count("--time=120") == 1
+    # What it was given then is what it asked for now.
+    rig.start(key)
+    rig.slurm.set(rig.object(key), time_limit_s=7200)
+    ends(rig, key, "TIMEOUT")
+    rig.settle()
+    assert "changed" not in rig.last(key, "end").body["evidence"]
+    assert "--time=120" in rig.slurm.job(rig.object(key))["argv"]
+
+
+def test_a_time_that_grows_begins_with_what_the_object_had(rig: SiteRig) -> None:
+    key = rig.job("timeout:resubmit,time=2x..1d", argv=("--time=60",))
+    rig.start(key)
+    rig.slurm.set(rig.object(key), time_limit_s=3600)
+    ends(rig, key, "TIMEOUT")
+    rig.settle()
+    assert rig.last(key, "end").body["evidence"]["limits"] == {"time_s": 3600.0}
+    assert "--time=0-02:00:00" in rig.slurm.job(rig.object(key))["argv"]
 
 
 # Node memory.
@@ -220,6 +247,18 @@ def test_a_node_where_an_execution_failed_is_remembered_and_avoided(rig: SiteRig
     ends(rig, other, "FAILED", exit_status=1)
     rig.settle()
     assert "--exclude=c2,c1" in rig.slurm.job(rig.object(other))["argv"]
+
+
+def test_no_two_executions_in_a_row_end_on_a_node_that_is_suspect(rig: SiteRig) -> None:
+    """Also where the rule says nothing of nodes."""
+    now = time.time()
+    rows = [["c1", now, 1.0, f"job{uid}", 1, uid, "node_fail", "low"] for uid in (7, 8)]
+    write_file(rig.tick_folder, "memory", {"entries": rows})
+    key = rig.job("failed:resubmit")
+    rig.start(key)
+    ends(rig, key, "FAILED", exit_status=1)
+    rig.settle()
+    assert "--exclude=c1" in rig.slurm.job(rig.object(key))["argv"]
 
 
 def test_of_the_nodes_of_an_execution_those_in_trouble_are_blamed(rig: SiteRig) -> None:
@@ -384,6 +423,22 @@ def test_a_quiet_tick_asks_for_the_queue_and_at_most_for_the_nodes(tmp_path: Pat
     assert rig.slurm.calls()[before:] == []
 
 
+def test_while_a_node_is_silent_passes_between_full_ones_ask_too_and_not_all_of_them(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    rig = SiteRig(tmp_path, SiteRules(suspicion=True))
+    rig.slurm.node("c1", "ALLOCATED", "NOT_RESPONDING")
+    rig.tick()
+    content = hints.read(rig.tick_folder)
+    before = len(rig.slurm.calls("nodes"))
+    rig.keeper.begin(content, time.time(), full=False)
+    assert len(rig.slurm.calls("nodes")) == before  # the full pass has just asked
+    monkeypatch.setattr(keeper, "SILENT_AGE_S", -1.0)
+    found = rig.keeper.begin(content, time.time(), full=False)
+    assert len(rig.slurm.calls("nodes")) == before + 1
+    assert set(found.suspects.since) == {"c1"}
+
+
 def test_a_site_without_suspicion_or_memory_is_not_asked_for_its_nodes(rig: SiteRig) -> None:
     rig.start(rig.job())
     rig.settle()
@@ -477,6 +532,23 @@ def test_the_owner_is_told_once_and_the_status_is_in_the_record(tmp_path: Path) 
     message = json.loads(line)
     assert rig.log == ["the notify command fails: status 3"]
     assert (message["job"], message["what"], message["why"], message["uid"]) == (key, "start", "rule", rig.uid)
+
+
+def test_what_came_while_an_owner_was_busy_is_kept_for_the_next_pass(tmp_path: Path) -> None:
+    """The child of an earlier pass ends after the answer came: it cannot have taken it."""
+    argv, said = notify_command(tmp_path)
+    rig = SiteRig(tmp_path, SiteRules(notify=argv, notify_user=ME, notify_timeout_s=50.0))
+    key = held(rig)
+    early = rig.view()
+    rig.wait_for("the command", rig.keeper.ready)
+    late = rig.view()
+    assert (early.site.told, [about[0] for about in late.site.told]) == ({}, [key])
+    rig.tick(view=early)
+    assert "told" not in rig.kinds(key)
+    rig.tick()
+    assert rig.last(key, "told").body["status"] == 0
+    assert len(said.read_text().splitlines()) == 1
+    assert rig.keeper.ready() == set()
 
 
 def test_where_nobody_tells_the_record_says_so(rig: SiteRig) -> None:
@@ -656,6 +728,8 @@ def test_what_a_child_says_is_taken_only_if_it_is_whole() -> None:
         ("tell", [[1, "shout", "", "", ""]]),
         ("tell", [[0, "start", "", "", ""]]),
         ("tell", None),
+        ("view", -1),
+        ("view", True),
     ],
 )
 def test_what_makes_no_sense_is_refused(field: str, value: object) -> None:

@@ -105,10 +105,12 @@ def test_the_clock_counts_time_in_which_ticks_ran() -> None:
     away = clock.advance(third, NOW + 90.0 + clock.GAP_S + 1.0)
     assert away.ran_s == 90.0  # nobody ticked meanwhile
     assert clock.advance(away, away.at + 10.0).ran_s == 100.0
+    seldom = clock.advance(third, NOW + 90.0 + clock.GAP_S + 1.0, 3 * clock.GAP_S)
+    assert seldom.ran_s == 90.0 + clock.GAP_S + 1.0  # a site whose ticks come so seldom
 
 
 def test_a_host_clock_that_steps_counts_nothing_twice() -> None:
-    """C013: two hosts whose clocks differ, in turn."""
+    """Two hosts whose clocks differ, in turn."""
     reading = clock.wanted(clock.advance(None, NOW), NOW)
     for number in range(1, 11):
         reading = clock.advance(reading, NOW + 10.0 * number)
@@ -319,6 +321,7 @@ def test_many_jobs_with_store_errors_at_once() -> None:
 
 
 def test_executions_in_a_row_that_leave_nodes_drained() -> None:
+    """C162: the breaker opens after so many of them, and says why."""
     row = recent.updated(
         Recent(), NOW, ends=[*ends(2, 1001, "failed", "c1"), *ends(1, 1002, "failed", "c2", NOW - 9.0)]
     )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import pytest
@@ -43,21 +44,63 @@ def test_status_names_it(tmp_path: Path) -> None:
     assert words.endswith(": a state that this version does not know; nothing is done about it")
 
 
+@pytest.mark.parametrize("ran_s", [0, 1, 30])
+def test_a_node_whose_prolog_failed(tmp_path: Path, ran_s: int) -> None:
+    """C042: Slurm says FAILED 1:0 of it as of a script that failed, and drains the node."""
+    rig = Rig(tmp_path)
+    key = rig.job("failed,launch_failed:stop")
+    start = rig.start(key)
+    rig.settle()
+    rig.slurm.node("c1", "IDLE", "DRAIN")
+    rig.slurm.end(rig.object(key), "FAILED", end_time=start + ran_s, exit_status=1)
+    rig.settle()
+    assert rig.last(key, "end").body["outcome"] == "launch_failed"
+
+
 @pytest.mark.parametrize(("drained", "outcome"), [(True, "launch_failed"), (False, "failed")])
-def test_a_job_that_ends_as_it_begins_on_a_node_that_is_drained(tmp_path: Path, drained: bool, outcome: str) -> None:
-    """C042: Slurm says FAILED 1:0 of a failing script, and of a node whose Prolog failed, which it then drains."""
+def test_a_node_is_drained_a_moment_after_the_end(tmp_path: Path, drained: bool, outcome: str) -> None:
+    """So what ended as it began is looked at once more."""
     rig = Rig(tmp_path)
     key = rig.job("failed,launch_failed:stop")
     start = rig.start(key)
     rig.settle()
     before = rig.kinds(key)
-    rig.slurm.node("c1", "IDLE", *(["DRAIN"] if drained else []))
     rig.slurm.end(rig.object(key), "FAILED", end_time=start, exit_status=1)
-    rig.tick()
-    assert rig.kinds(key) == before  # the node is drained a moment after the end
+    rig.tick(view=replace(rig.view(), at=start + 2.0))
+    assert rig.kinds(key) == before
+    assert rig.reports[key].soon
+    rig.slurm.node("c1", "IDLE", *(["DRAIN"] if drained else []))
     rig.later_s = 10.0
     rig.settle()
     assert rig.last(key, "end").body["outcome"] == outcome
+
+
+def test_a_slow_prolog_is_waited_for_while_the_job_is_completing(tmp_path: Path) -> None:
+    """It failed after half a minute; its node is drained before the job has completed."""
+    rig = Rig(tmp_path)
+    key = rig.job("failed,launch_failed:stop")
+    start = rig.start(key)
+    rig.settle()
+    before = rig.kinds(key)
+    rig.slurm.end(rig.object(key), "FAILED", "COMPLETING", end_time=start + 30, exit_status=1)
+    rig.settle()
+    assert rig.kinds(key) == before
+    rig.slurm.node("c1", "IDLE", "DRAIN")
+    rig.settle()
+    assert rig.last(key, "end").body["outcome"] == "launch_failed"
+
+
+@pytest.mark.parametrize(("ran_s", "status"), [(61, 1), (0, 2)])
+def test_a_drained_node_says_nothing_of_other_ends(tmp_path: Path, ran_s: int, status: int) -> None:
+    """A job that ran for longer than a Prolog may, or ended with a status of its own, has failed."""
+    rig = Rig(tmp_path)
+    key = rig.job("failed,launch_failed:stop")
+    start = rig.start(key)
+    rig.settle()
+    rig.slurm.node("c1", "IDLE", "DRAIN")
+    rig.slurm.end(rig.object(key), "FAILED", end_time=start + ran_s, exit_status=status)
+    rig.settle()
+    assert rig.last(key, "end").body["outcome"] == "failed"
 
 
 def test_a_helper_that_was_there_says_more_than_a_drained_node(tmp_path: Path) -> None:

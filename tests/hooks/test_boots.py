@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from tests.hooks.lab import START, Lab, read_note, waiting
+from tests.hooks.test_deadline import delay, hanging
 
 from dispatch_hooks import boots, processes  # isort: skip
 
@@ -133,6 +134,25 @@ def test_notes_out_of_reach_are_told_later(system_lab: Lab) -> None:
     assert system_lab.note("node.abc.*")["how"] == "boot"
 
 
+@pytest.mark.parametrize("hook", ["prolog", "boot"])
+def test_a_spool_that_hangs_holds_nothing_up(system_lab: Lab, hook: str) -> None:
+    begin(system_lab)
+    reboot(system_lab)
+    system_lab.configure(deadline_s="2")
+    with hanging(system_lab, hook, *delay("openat", "-P", str(system_lab.spool))) as status:
+        assert status == 0
+    assert system_lab.files() == ([f"7.{START}"] if hook == "prolog" else [])
+
+
+def test_notes_that_hang_hold_nothing_up(system_lab: Lab) -> None:
+    path = begin(system_lab)
+    reboot(system_lab)
+    system_lab.configure(deadline_s="2")
+    with hanging(system_lab, "boot", *delay("openat", "-P", str(system_lab.notes))) as status:
+        assert status == 0
+    assert kept(system_lab) == [path]
+
+
 def test_a_site_without_notes_on_its_nodes_finds_it_in_the_spool(system_lab: Lab) -> None:
     begin(system_lab)
     reboot(system_lab)
@@ -153,6 +173,18 @@ def test_many_are_told_of_in_turn(system_lab: Lab) -> None:
     assert len(system_lab.names()) == boots.TOLD_MAX
     system_lab.run("boot")
     assert len(system_lab.names()) == boots.TOLD_MAX + 4
+    assert kept(system_lab) == []
+
+
+def test_a_copy_of_a_node_s_disk_says_nothing_of_that_node(system_lab: Lab) -> None:
+    """An image for other nodes, taken from one on which a shared job ran: it boots, and the job runs on."""
+    path = begin(system_lab)
+    reboot(system_lab)
+    text = path.read_text()
+    assert f"\nHOST={os.uname().nodename}\n" in text
+    path.write_text(text.replace(f"HOST={os.uname().nodename}", "HOST=another"))
+    assert system_lab.run("boot").status == 0
+    assert system_lab.names() == []
     assert kept(system_lab) == []
 
 

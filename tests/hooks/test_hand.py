@@ -287,11 +287,18 @@ def test_a_size_that_cannot_be_is_said_and_not_taken(size: str, tmp_path: Path) 
 SHELL = ["/bin/sh"]
 
 
-@pytest.mark.skipif(os.geteuid() == 0, reason="root may write everywhere")
-def test_a_folder_of_another_user_is_not_named(tmp_path: Path) -> None:
-    write_file(tmp_path / "run")
-    (tmp_path / "run" / f"{NAME}.d").mkdir(mode=0o500)
-    assert "SLURM_DISPATCH_HAND" not in exported(task(SHELL, tmp_path / "run").stdout)
+def test_a_folder_that_the_user_cannot_write_is_not_named(open_tmp: Path) -> None:
+    """Another user's, say: Slurm 22.05 gives no start time, and an id can come again."""
+    write_file(open_tmp / "run")
+    (open_tmp / "run" / f"{NAME}.d").mkdir(mode=0o500)
+    other = {"user": 54321, "group": 54321, "extra_groups": []} if os.geteuid() == 0 else {}  # root writes anywhere
+    given = {"SLURM_JOB_ID": "7", "SLURM_JOB_START_TIME": str(START)}
+    argv = [*SHELL, str(HOOKS / "task-prolog"), str(open_tmp / "run")]
+    with (HOOKS / "task-prolog").open("rb") as script:  # which that user may have no way to
+        argv[1:2] = ["-s"]
+        done = subprocess.run(argv, env=given, stdin=script, capture_output=True, timeout=60, check=True, **other)
+    assert exported(done.stdout)["DISPATCH_JOB"] == "abc"
+    assert "SLURM_DISPATCH_HAND" not in exported(done.stdout)
 
 
 def test_tasks_are_told_of_their_own_node_s_folder(tmp_path: Path) -> None:

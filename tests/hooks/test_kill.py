@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import os
 from typing import TYPE_CHECKING
 
 import pytest
@@ -44,7 +46,7 @@ def nothing_torn(place: Path, point: Point | None = None) -> Lab:
             if not path.name.startswith(".tmp-"):
                 assert read_note(path)["job"] == "abc"
     for name in lab.files():
-        if not name.startswith(".tmp-"):
+        if not name.startswith(".tmp-") and not name.endswith(".d"):
             text = (lab.run_folder / name).read_text()
             assert text.startswith("DISPATCH_EXECUTION=1\n")
             assert text.endswith(f"UID={OWNER}\n")
@@ -125,3 +127,28 @@ def test_the_node_note_and_the_end_of_the_execution_file(tmp_path: Path, reachab
         assert [name for name in lab_of(place).files() if not name.startswith(".")] == []
 
     kill_at_every_call(tmp_path, scene("epilog", prepare, frozenset({0})), check=check, finished=finished, least=8)
+
+
+def test_what_the_helper_left_is_noted_before_the_execution_file_goes(tmp_path: Path) -> None:
+    def prepare(lab: Lab) -> None:
+        started(lab)
+        made = lab.run_folder / f"7.{START}.d"
+        made.mkdir(mode=0o700)
+        if os.geteuid() == 0:
+            os.chown(made, int(OWNER), -1)
+        lines = (lab.run_folder / f"7.{START}").read_text().splitlines()
+        attempt = next(line.partition("=")[2] for line in lines if line.startswith("DISPATCH_ATTEMPT="))
+        (made / "ended").write_text(json.dumps({"v": 1, "attempt": attempt, "epoch": "1000000", "status": 3}))
+
+    def left(place: Path) -> list[str]:
+        lab = nothing_torn(place)
+        return [path.name for folder in (lab.notes, lab.spool) for path in folder.glob("handed.*")]
+
+    def check(place: Path, point: Point) -> None:
+        assert f"7.{START}" in lab_of(place).files() or left(place), "what the helper left is lost"
+
+    def finished(place: Path) -> None:
+        assert left(place)
+        assert f"7.{START}" not in lab_of(place).files()
+
+    kill_at_every_call(tmp_path, scene("epilog", prepare, frozenset({0})), check=check, finished=finished, least=10)

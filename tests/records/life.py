@@ -171,6 +171,10 @@ class Life:
             "took_over", elder="old", elder_seq=9, executions=executions, submission=1, complete=complete
         )
 
+    def told(self, what: str) -> Life:
+        """The owner was told of a hold."""
+        return self.add("told", on=1, what=what, status=None)
+
     def answered(self, attempt: str, answer: str, source: str = "slurm-nodes") -> Life:
         """What cessation said."""
         return self.add(

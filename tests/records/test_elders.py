@@ -27,7 +27,7 @@ from slurm_dispatch.records.observation import (
     Unknown,
 )
 from slurm_dispatch.records.policy import Limits, Policy
-from slurm_dispatch.records.state import Phase, SlurmObject
+from slurm_dispatch.records.state import ElderExecution, Phase, SlurmObject
 from slurm_dispatch.records.verdict import verdict
 from tests.records.life import CLUSTER, KEY, UID, Life, make_spec
 from tests.records.test_holds import attempt, kinds, shared, take
@@ -293,6 +293,7 @@ def test_of_two_that_supersede_one_wins() -> None:
     (action,) = ask(follower(), elder(by_job=None))
     assert isinstance(action, AppendFact)
     assert action.kind == "closed"
+    assert "had ended by itself" in action.body["reason"]
 
 
 def test_a_job_that_supersedes_is_not_submitted_before_it_took_over() -> None:
@@ -333,6 +334,16 @@ def test_superseding_a_job_whose_executions_have_all_ceased_still_waits_for_nobo
     assert kinds(ask(life)) == ["release"]
 
 
+def test_more_executions_than_a_fact_holds_are_left_to_a_person() -> None:
+    many = tuple(ElderExecution(f"x{it}", 7, CLUSTER, "c[1-2]," * 300, None) for it in range(300))
+    life = follower(elders_shared=True)
+    take(life, ask(life, elder(shared=True, executions=many)))
+    assert life.state.phase is Phase.HELD
+    assert life.state.holding is not None
+    assert not life.state.holding.ceased
+    assert 0 < len(life.state.elders) < 300
+
+
 def test_an_elder_whose_object_lives_or_is_not_known_is_waited_for_and_then_left_to_a_person() -> None:
     old = Life(make_spec(shared=True)).intent(1).superseded(KEY)
     seen = elder_closed(old.state, shared=False)
@@ -344,6 +355,26 @@ def test_an_elder_whose_object_lives_or_is_not_known_is_waited_for_and_then_left
     assert life.state.phase is Phase.HELD
     assert not any(kind in {"release", "AskCessation"} for kind in kinds(ask(life, policy=Policy(cessation=True))))
     assert ask(life.release()) == [Submit(1, (), 2)]
+
+
+def test_an_elder_that_is_not_known_whole_is_waited_for_whatever_else_it_was() -> None:
+    life = follower().took_over(complete=False)
+    assert life.state.phase is Phase.HELD
+    life.add("closed", why="hold_expired", reason="").add("reopened", reason="", submission=1)
+    assert life.state.holding is not None
+    assert not life.state.holding.ceased
+
+
+def test_a_job_that_still_waited_for_a_shared_elder_hands_that_on() -> None:
+    """P8 over three jobs: the last one waits for what the first one left."""
+    middle = follower(elders_shared=True).took_over("x1").superseded(KEY)
+    seen = elder_closed(middle.state, shared=False)
+    assert seen is not None
+    assert (seen.shared, seen.complete, [it.attempt for it in seen.executions]) == (True, True, ["x1"])
+    free = follower(elders_shared=True).took_over("x1").release().intent(1, 2).submitted(1).superseded(KEY)
+    seen = elder_closed(free.state, shared=False)
+    assert seen is not None
+    assert (seen.shared, seen.executions) == (False, ()), "a person released it: it is a job of its own kind"
 
 
 def test_a_hold_for_elders_that_ran_out_holds_again_once_it_is_opened() -> None:
@@ -382,13 +413,18 @@ def test_an_intent_that_was_open_when_it_was_superseded_is_settled() -> None:
     assert ask(life, later=5000) == [LookUp(1)]
     found = replace(BLIND, lookups=Lookups(1, Found(CLUSTER, 101)))
     assert kinds(ask(life, found, later=5000)) == ["submitted"]
-    nowhere = replace(BLIND, lookups=Lookups(1, Absent(), Absent(), Absent()))
-    assert kinds(ask(life, nowhere, later=5000)) == ["burnt"]
+    for accounting in (Absent(), Unknown("away")):  # nothing is submitted after it: that holds nothing up
+        nowhere = replace(BLIND, lookups=Lookups(1, Absent(), Absent(), accounting))
+        assert kinds(ask(life, nowhere, later=5000)) == ["burnt"]
+    seen = replace(BLIND, seen=listed((1, 101)))
+    assert any(isinstance(it, Cancel) for it in ask(life, seen, later=5000)), "it is found before it is settled"
     life.submitted(1)
     assert life.state.elder is not None
     assert life.state.phase is Phase.CLOSED
     seen = replace(BLIND, seen=listed((1, 101)))
     assert any(isinstance(it, Cancel) for it in ask(life, seen, later=5000))
+    actions = ask(life, seen, later=5000)
+    assert [it.object.slurm_job_id for it in actions if isinstance(it, Cancel)] == [101]
     for kind, body in (("burnt", {"evidence": ""}), ("rejected", {"status": 1, "message": ""})):
         other = Life().intent(1).superseded().add(kind, submission=1, **body)
         assert other.state.finished
@@ -402,6 +438,19 @@ def test_a_job_that_was_superseded_is_not_opened_again() -> None:
     for body in ({"why": "superseded"}, {"why": "failed", "by_job": "new"}):
         with pytest.raises(BadDataError, match="names the one that goes on"):
             fold(Life().run(1).end(1, "failed").add("closed", **{"reason": "", **body}).facts)
+
+
+def test_what_must_never_start_any_more() -> None:
+    """P8: an object of theirs may turn up late, and PrologSlurmctld is told to refuse it."""
+    assert Life().round(1).run(2).state.never_start == ()
+    assert Life().intent(1).add("burnt", submission=1, evidence="").state.never_start == (1,)
+    left = Life(make_spec(shared=True)).intent(1).holds(2, "launch_failed", "shared", on=2)
+    assert left.release().intent(2, 3).submitted(2).state.never_start == (1,)
+    assert adopted(Life().round(1).intent(2, 6).submitted(2)).state.never_start == (2,)
+    for life in (Life().intent(1), Life().intent(1).submitted(1)):
+        assert life.superseded().state.never_start == (1,)
+    assert Life().run(1).superseded(keep=101).state.never_start == ()
+    assert Life().intent(1).submitted(1).superseded(keep=101).state.never_start == ()
 
 
 # Adoption
@@ -427,6 +476,12 @@ def test_adopting_uses_a_number_up_and_the_next_submission_has_a_later_one() -> 
         fold(Life().round(1).add("adopted", submission=1, publication="", name="", reason="").facts)
     with pytest.raises(BadDataError, match="submission 2 is used already"):
         fold(adopted(Life().round(1)).intent(2, 6).facts)
+
+
+def test_nothing_is_adopted_while_a_suspected_execution_may_run() -> None:
+    """It can become the current one again, and what it then publishes would be older than what was adopted."""
+    with pytest.raises(BadDataError, match="submission 1 is suspected"):
+        fold(adopted(suspected()).facts)
 
 
 def test_adopting_replaces_an_object_that_waits() -> None:

@@ -350,6 +350,25 @@ def test_the_fold_is_linear() -> None:
     assert time.process_time() - begin < 60
 
 
+def test_many_restarts_and_many_answers_are_linear_too() -> None:
+    """An object that Slurm restarts 15,000 times, and a hold whose cessation is asked for weeks."""
+    life = Life().run(1)
+    started, end, facts = life.facts[-1].body, dict(life.end(1, "preempted", final=False).facts[-1].body), life.facts
+    for restart in range(1, 15_001):
+        epoch = str(1_000_000 + restart)
+        attempt = f"a{restart}"
+        body = {**started, "restart": restart, "epoch": epoch, "attempt": attempt}
+        facts.append(Fact(len(facts) + 1, 1.0, "started", "x", body))
+        facts.append(Fact(len(facts) + 1, 1.0, "end", "x", {**end, "restart": restart}))
+    life.answered("a1", "running").told("start")
+    answers = [life.facts.pop(-2), life.facts.pop(-1)]
+    facts += [Fact(len(facts) + 1 + it, 1.0, (fact := answers[it % 2]).kind, "x", fact.body) for it in range(40_000)]
+    begin = time.process_time()
+    state = fold(facts)
+    assert time.process_time() - begin < 60
+    assert state.no_progress == 15_001
+
+
 def test_many_submissions_fold_too() -> None:
     life = Life(make_spec(max_submissions=999_999))
     for number in range(1, 301):

@@ -172,6 +172,12 @@ def test_a_hold_without_a_length_lasts_as_long_as_the_site_lets_it() -> None:
 # Persons
 
 
+def all_ceased(why: str, restart: int = 0) -> Life:
+    """Every execution that is known has ceased, and yet something else holds the job."""
+    life = Life(make_spec(shared=True)).run(1)
+    return life.answered(attempt(life), "ceased").end(1, "failed", restart=restart).holds(2, "failed", why)
+
+
 def test_a_release_submits_what_was_decided() -> None:
     life = Life().run(1).end(1, "preempted")
     life.holds(2, why="budget", changes=["--exclude=c1", "--begin=now+60"], not_before=9e9)
@@ -205,6 +211,14 @@ def test_a_persons_hold_is_not_lifted_by_anything_else() -> None:
     assert ask(life.release())[0] == Submit(2, (), 6)
 
 
+def test_a_hold_that_came_before_the_shared_one_is_a_persons_to_lift() -> None:
+    life = Life(make_spec(shared=True)).run(1).add("hold", reason="look at it", for_s=None)
+    life.answered(attempt(life), "ceased").end(1, "preempted").holds(2, why="shared")
+    assert life.state.holding is not None
+    assert not life.state.holding.ceased
+    assert "release" not in kinds(ask(life, policy=ASKS))
+
+
 def test_a_cancel_ends_a_hold() -> None:
     (action,) = ask(held().add("request", what="cancel", reason="no more need"))
     assert isinstance(action, AppendFact)
@@ -218,6 +232,9 @@ def test_a_cancel_ends_a_hold() -> None:
         (held(), {"on": 6, "how": "breaker"}, "not the site's to lift"),
         (held(), {"on": 6, "how": "ceased"}, "not every older execution"),
         (shared(), {"on": 6, "how": "ceased"}, "not every older execution"),
+        (all_ceased("budget"), {"on": 7, "how": "ceased"}, "not every older execution"),
+        (all_ceased("shared", restart=3), {"on": 7, "how": "ceased"}, "not every older execution"),
+        (held("breaker", shared=True), {"on": 6, "how": "breaker"}, "not the site's to lift"),
         (Life().round(1), {"on": 6, "how": "person"}, "holds nothing"),
         (Life().run(1).add("hold", reason="", for_s=None), {"on": 5, "how": "ceased"}, "holds nothing"),
     ],
@@ -242,6 +259,23 @@ def test_what_the_site_held_goes_on_by_itself_once_it_may() -> None:
         assert isinstance(action, AppendFact)
         assert (action.kind, action.body["how"], action.body["on"]) == ("release", "breaker", 6)
         assert isinstance(ask(take(life, [action]))[0], Submit)
+
+
+def test_what_the_site_held_of_a_shared_job_goes_on_by_a_person_only() -> None:
+    """P8: that the site lets it go on says nothing of the older execution."""
+    assert "release" not in kinds(ask(held("limit", shared=True)))
+
+
+def test_a_person_who_holds_the_job_is_asked_also_where_the_site_held_it() -> None:
+    life = Life().run(1).add("hold", reason="look at it", for_s=None).end(1, "preempted").holds(2, why="limit")
+    assert "release" not in kinds(ask(life))
+
+
+def test_what_has_ceased_goes_on_only_once_the_site_lets_it() -> None:
+    life = shared()
+    life.answered(attempt(life), "ceased")
+    assert "release" not in kinds(ask(life, policy=Policy(cessation=True, breaker="storm")))
+    assert kinds(ask(life, policy=ASKS)) == ["release"]
 
 
 def test_what_the_site_held_counted_already() -> None:
@@ -297,8 +331,23 @@ def test_how_often_it_was_the_same_is_in_the_next_fact() -> None:
 
 def test_ceased_is_for_good() -> None:
     life = shared()
-    life.answered(attempt(life), "ceased").answered(attempt(life), "running")
+    life.answered(attempt(life), "ceased").answered(attempt(life), "running").started(1)
     assert not_ceased(life.state) == ()
+    assert life.release("ceased").state.phase is Phase.WAITING
+
+
+def test_a_shared_job_that_sbatch_refuses_is_not_tried_again_at_once() -> None:
+    """No execution can have come of it, so that nothing but time holds it."""
+    life = shared()
+    life.answered(attempt(life), "ceased").release("ceased")
+    life.intent(2, 6).add("rejected", submission=2, status=1, message="limit")
+    take(life, ask(life, policy=ASKS))
+    assert life.state.holding is not None
+    assert life.state.holding.why == "shared"
+    take(life, ask(life, policy=ASKS))
+    assert life.state.due is not None
+    assert life.state.due.not_before is not None
+    assert kinds(ask(life, policy=ASKS)) == ["Nothing"]
 
 
 def test_an_answer_about_an_execution_that_is_not_there_is_bad_data() -> None:

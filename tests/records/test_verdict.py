@@ -11,9 +11,10 @@ from slurm_dispatch.model.outcome import Action
 from slurm_dispatch.records.fold import fold
 from slurm_dispatch.records.inputs import inputs_of, policy_of
 from slurm_dispatch.records.policy import Limits, Policy
+from slurm_dispatch.records.replay import replay
 from slurm_dispatch.records.state import Phase
 from slurm_dispatch.records.verdict import verdict
-from slurm_dispatch.rules.rule import parse_rules
+from slurm_dispatch.rules.rule import BUILT_IN, parse_rules
 from tests.records.life import Life, make_spec, start_body
 
 POLICY = Policy()
@@ -206,7 +207,9 @@ def test_nodes_are_excluded_those_to_blame_first() -> None:
     body = {**life.facts.pop().body}
     life.add("end", **{**body, "evidence": {**body["evidence"], "nodes": ["c2"]}})
     assert changes(life) == ["--exclude=c2"]
-    assert changes(lives(outcome="preempted"), Policy(excluded=("c7",))) == []
+    # Whatever the rule says: no two executions in a row end on the same suspect node.
+    assert changes(lives(outcome="preempted"), Policy(excluded=("c7",))) == ["--exclude=c7"]
+    assert changes(lives(outcome="preempted")) == []
 
 
 def test_a_replacement_on_suspicion_goes_to_other_nodes_whatever_the_cap() -> None:
@@ -255,8 +258,9 @@ def test_a_requeue_that_slurm_refused_becomes_a_submission_and_costs_nothing_mor
 
 
 def test_the_inputs_say_the_policy() -> None:
+    rules = parse_rules(["failed:stop"])
     policy = Policy(
-        rules=parse_rules(["failed:stop"]),
+        rules=rules,
         max_submissions=7,
         launch_failures_max=2,
         limits=Limits(frozenset({Action.HOLD}), 3600.0, resubmissions_left=3),
@@ -267,9 +271,21 @@ def test_the_inputs_say_the_policy() -> None:
         jitter=0.5,
         no_progress=3,
     )
-    assert policy_of(inputs_of(policy, 5.0)) == (policy, 5.0)
+    assert policy_of(inputs_of(policy, 5.0, rules[0])) == (policy, 5.0)
+    assert inputs_of(policy, 5.0, BUILT_IN[0])["rules"] == [], "what the site's other rules were did not matter"
     with pytest.raises(BadDataError, match="do not say what it stands on"):
         policy_of({"now": 5.0})
+
+
+def test_a_decision_fits_into_a_fact_whatever_the_site_says() -> None:
+    """A decision that cannot be written would stop the job for good."""
+    long = f"preempted:resubmit,codes={'+'.join(map(str, range(1, 200, 2)))}"
+    rules = parse_rules([long] * 99 + ["node_fail:resubmit,exclude-nodes"])
+    site = Policy(rules=rules, excluded=tuple(f"{'n' * 250}{it}" for it in range(1000)))
+    life = lives(outcome="node_fail")
+    life.add("decision", **decided(life, site))
+    assert life.state.phase is Phase.WAITING
+    assert [it.same for it in replay(life.facts)] == [True]
 
 
 def test_a_verdict_needs_something_to_decide() -> None:

@@ -38,8 +38,10 @@ def test_an_outcome_has_a_row_for_each_rule_that_can_count() -> None:
 
 def test_what_changes() -> None:
     rule = parse_rule("failed:resubmit,backoff=30s..30m,exclude-nodes,time=1.5x..3d,mem=2x..512G")
-    assert changes(rule) == ("waits 30s..30m", "other nodes", "time x 1.5, up to 3d", "memory x 2, up to 512G")
-    assert changes(parse_rule("failed:resubmit")) == ()
+    found = changes(rule, Outcome.FAILED)
+    assert found == ("waits 30s..30m", "other nodes", "time x 1.5, up to 3d", "memory x 2, up to 512G")
+    assert changes(parse_rule("failed:resubmit"), Outcome.FAILED) == ()
+    assert changes(parse_rule("failed,suspect:resubmit"), Outcome.SUSPECT) == ("other nodes",)
 
 
 @pytest.mark.parametrize(

@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import json
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
+from typing import Any
 
 ASSETS = Path(__file__).parent.parent / "assets" / "slurm-24.11"
+RELEASES = ("22.05", "24.11", "26.05")
 NONCE = "<0123456789abcdef>"
 
 
@@ -28,3 +31,27 @@ def answer(name: str) -> Answer:
 def jobs() -> dict[str, int]:
     """The ids of the jobs that the answers are about: failed, running, cancelled."""
     return {name: int(number) for name, number in json.loads((ASSETS / "jobs.json").read_text()).items()}
+
+
+@dataclass(frozen=True)
+class Ends:
+    """Every end that was made on a cluster of one release.
+
+    :param slurm: the release in full.
+    :param recorded: the day, in ISO form.
+    :param restarts: accounting had the column ``Restarts``.
+    :param ends: by name: what was done (``how``, ``options``), whether the script ``ran``, the ``job`` id, and what
+        Slurm said while it was ``ending`` (if it was seen then) and when it was ``over``.
+    """
+
+    slurm: str
+    debian: str
+    recorded: str
+    restarts: bool
+    ends: dict[str, dict[str, Any]]
+
+
+@cache
+def ends(release: str) -> Ends:
+    """The ends of a release, as ``24.11``."""
+    return Ends(**json.loads((ASSETS.parent / f"slurm-{release}" / "ends.json").read_text()))

@@ -68,6 +68,13 @@ def test_who_is_silent_and_who_is_drained(state: str, silent: bool, drained: boo
     assert (node.silent, node.drained) == (silent, drained)
 
 
+def test_the_lines_of_22_05() -> None:
+    text = paragraph().replace(" ResumeAfterTime=None", "")
+    text = text.replace("   CurrentWatts", "   CapWatts=n/a\n   CurrentWatts")
+    text = text.replace("AveWatts=0\n", "AveWatts=0\n   ExtSensorsJoules=n/s ExtSensorsWatts=0 ExtSensorsTemp=n/s\n")
+    assert only(text) == only(paragraph())
+
+
 def test_a_node_in_no_partition_has_none() -> None:
     assert only(paragraph().replace("   Partitions=low,high \n", "")).partitions == ()
 

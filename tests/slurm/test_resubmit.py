@@ -96,6 +96,12 @@ def test_exclude() -> None:
     script = b"#!/bin/sh\n#SBATCH -w c1\n:\n"
     assert again(script=script, changes=("--exclude=c1",)).script == b"#!/bin/sh\n#SBATCH\n:\n"
     assert again(script=script).script == b""
+    # Nodes that he does not ask for may be excluded beside his own list.
+    assert again(spec, changes=("--exclude=c2,c[4-6]",)).argv[:3] == (
+        "--exclude=c9", "--nodelist=c1", "--exclude=c9,c2,c[4-6]",
+    )  # fmt: skip
+    for own in ("--nodelist=n[1-3]", "--nodelist=./hosts", "--nodelist=n[1"):
+        assert own not in again(replace(SPEC, argv=(own,)), changes=("--exclude=n2",)).argv
 
 
 def test_a_wrapped_command() -> None:

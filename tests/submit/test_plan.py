@@ -122,6 +122,16 @@ def test_rules_about_some_ends_with_all_that_they_change(scene: Scene) -> None:
     assert rows(lines)["lost"][0][:3] == ["requeue", "no limit", "nothing"]
 
 
+def test_nothing_but_the_root_is_wider_than_the_screen(scene: Scene) -> None:
+    """A rule with a hundred exit statuses is broken where a reader would, and a path is left whole to be copied."""
+    every = "+".join(str(number) for number in range(1, 255, 2))
+    name = scene.write("job.sh", GOOD.replace("~/%x", "/" + "x" * 120))
+    first, *lines = scene.run("plan", "--on", f"failed:stop,codes={every}", name).stdout.decode().splitlines()
+    assert first == f"llm: checkpoint root /{'x' * 120}"
+    assert max(map(len, lines)) <= 100
+    assert re.sub(r"\s", "", rows(lines)["failed"][0][4]) == f"status{every}"
+
+
 def test_caps(scene: Scene) -> None:
     """Whatever the budgets say, these hold the job."""
     lines = planned(

@@ -4,17 +4,22 @@ from __future__ import annotations
 
 import json
 import os
+import sys
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
 from slurm_dispatch.errors import AbsentError, CorruptError, DeniedError, StoreError
+from slurm_dispatch.state.jobs import Record
 from slurm_dispatch.watch.handing import hand_on, leave_on_node
-from tests.watch.rig import JOB, Scene
+from tests.kill import Run, kill_at_every_call
+from tests.watch.rig import JOB, REPOSITORY, Scene
 from tests.watch.test_troubles import record
 
 if TYPE_CHECKING:
     from pathlib import Path
+
+    from tests.kill import Point
 
 BODY = {"attempt": "a", "epoch": "1000000", "step": 10, "resumed_from": None}
 
@@ -101,3 +106,45 @@ def test_a_full_folder_leaves_nothing_unfinished(folder: Path, monkeypatch: pyte
     with pytest.raises(StoreError):
         leave_on_node(str(folder), "ended", BODY)
     assert content(folder) == {}
+
+
+PROGRAM = """
+import json, sys
+from slurm_dispatch.watch.handing import hand_on
+assert hand_on(sys.argv[1], "thejob", sys.argv[2], "ended", json.loads(sys.argv[3])) == ""
+"""
+END = {"attempt": "a", "epoch": "1000000", "status": 85, "signal": None, "outcome": None, "step": 10}
+
+
+def lay(place: Path) -> Run:
+    """A record, and the folder for handing on."""
+    made = record(place)
+    (place / "hand").mkdir(mode=0o700)
+    return hand(place, made.folder)
+
+
+def hand(place: Path, folder: str | None = None) -> Run:
+    folder = folder or str(place / "state" / "jobs" / JOB)
+    env = {"PATH": os.environ["PATH"], "PYTHONPATH": str(REPOSITORY)}
+    return Run([sys.executable, "-c", PROGRAM, folder, str(place / "hand"), json.dumps(END)], env=env)
+
+
+def test_killed_anywhere_it_is_on_the_node_or_in_the_record_whole(tmp_path: Path) -> None:
+    left: set[tuple[bool, bool]] = set()
+
+    def check(place: Path, point: Point) -> None:
+        facts = Record(str(place / "state" / "jobs" / JOB)).read()
+        on_node = place / "hand" / "ended"
+        assert [fact.kind for fact in facts] in (["spec"], ["spec", "ended"])
+        if on_node.exists():
+            assert json.loads(on_node.read_text()) == {"v": 1, **END}
+        left.add((on_node.exists(), len(facts) == 2))
+
+    def finished(place: Path) -> None:
+        facts = Record(str(place / "state" / "jobs" / JOB)).read()
+        assert dict(facts[-1].body) == END
+        assert not (place / "hand" / "ended").exists()
+
+    kill_at_every_call(tmp_path, lay, check=check, finished=finished, again=hand, least=10)
+    # Never in neither once it was on the node.
+    assert left == {(False, False), (True, False), (True, True), (False, True)}

@@ -12,14 +12,14 @@ import time
 from dispatch_hooks import child, execution, files, notes, processes, spool
 
 PREFIX = "begun."
+_NAME = frozenset("abcdefghijklmnopqrstuvwxyz0123456789.")
 TOLD_MAX = 32
 """Executions that one hook tells of at most: the rest waits for the next one."""
 
 
 def run(call, site):
     """The hook ``boot``, for the start of slurmd: tell what was begun under another boot; false always."""
-    begin = time.monotonic()
-    tell(site, begin, begin + site.work_s)
+    tell(site, time.monotonic() + site.work_s)
     return False
 
 
@@ -28,8 +28,9 @@ def begin_execution(call, site, content):
     boot = processes.boot()
     if boot is None:
         return
-    more = "BOOT=%s\nCLUSTER=%s\nNODE=%s\nOWN_JOB_ID=%d\n" % (
+    more = "BOOT=%s\nHOST=%s\nCLUSTER=%s\nNODE=%s\nOWN_JOB_ID=%d\n" % (
         boot,
+        os.uname().nodename,
         "".join(c if " " <= c <= "~" else "?" for c in call.cluster.decode("utf-8", "replace"))[:256],
         call.node_name(),
         call.job_id,
@@ -53,29 +54,37 @@ def _name(attempt, job_id):
     return "%s%s.%d" % (PREFIX, attempt, job_id)
 
 
-def tell(site, begin, deadline):
-    """Leave a node note for each execution that was begun under another boot."""
-    before = _before(site.spool)
-    if not before:
-        return
-    told = [(name, note_name, content) for name, (note_name, content) in before]
+def has_kept(path):
+    """Whether the spool keeps any execution."""
+    try:
+        return any(name.startswith(PREFIX) for name in os.listdir(path))
+    except OSError:
+        return False  # nothing was ever put there
+
+
+def tell(site, deadline):
+    """Leave a node note for each execution that was begun under another boot. This process touches no disk."""
+    begin = time.monotonic()
     if site.notes is None:
-        child.watch(lambda say: _put(site, told), deadline)
+        child.watch(lambda say: _put(site), deadline)
         return
-    answer, _ = child.watch(lambda say: _hand_over(site, told, say), begin + 0.8 * (deadline - begin))
-    there = [told[int(number)][0] for number in answer.split()]
-    spool.forget(site.spool, there)  # what did not get there stays for the next hook
+    answer, _ = child.watch(lambda say: _hand_over(site, say), begin + 0.7 * (deadline - begin))
+    there = answer.decode("ascii").split()
+    if there:  # what did not get there stays for the next hook
+        child.watch(lambda say: spool.forget(site.spool, there), deadline)
 
 
-def _hand_over(site, told, say):
-    child.become(site.slurm_user)
-    for number, (_, note_name, content) in enumerate(told):
+def _hand_over(site, say):
+    before = _before(site.spool)
+    if before:
+        child.become(site.slurm_user)
+    for name, (note_name, content) in before:
         files.create_whole(site.notes, note_name, content)
-        say(b"%d " % number)
+        say(b"%s " % name.encode("ascii"))
 
 
-def _put(site, told):
-    for name, note_name, content in told:
+def _put(site):
+    for name, (note_name, content) in _before(site.spool):
         spool.put(site.spool, note_name, content)
         spool.forget(site.spool, [name])
 
@@ -88,7 +97,7 @@ def _before(path):
     except OSError:
         return found  # nothing was ever put there
     try:
-        names = [name for name in os.listdir(folder) if name.startswith(PREFIX)]
+        names = [n for n in os.listdir(folder) if n.startswith(PREFIX) and _NAME.issuperset(n)]
         if not names or os.fstat(folder).st_uid != os.geteuid():
             return found
         boot = processes.boot()
@@ -98,6 +107,8 @@ def _before(path):
                 fields = dict(line.partition("=")[::2] for line in content.decode("ascii").split("\n"))
                 if boot is None or fields["BOOT"] == boot:
                     continue
+                if fields["HOST"] != os.uname().nodename:
+                    raise ValueError("it came from host %s with a copy of its disk" % fields["HOST"])
                 began = execution.Execution(name, content)
                 about = (began, fields["CLUSTER"], int(fields["OWN_JOB_ID"]), fields["NODE"])
                 note = notes.of_node(*about, boot=boot, clean=True, how="boot")

@@ -25,7 +25,7 @@ def run(call, site):
         return False
     begin = time.monotonic()
     note_end(call, site, begin)
-    boots.tell(site, time.monotonic(), begin + site.work_s)
+    boots.tell(site, begin + site.work_s)
     return False
 
 
@@ -45,12 +45,12 @@ def note_end(call, site, begin):
         about = (ended, call.cluster, call.job_id, call.node_name())
         mine = [notes.of_node(*about, boot=processes.boot(), clean=clean, left=pids, verified=verified)]
         # Asked of the listing: a filesystem that the user put there must not be touched by this process.
-        through = ended.common + hand.SUFFIX in os.listdir(folder)
+        through, cut_off = ended.common + hand.SUFFIX in os.listdir(folder), False
         if through:
-            pairs = hand.read(site, ended, begin + HAND_PART * site.work_s)
+            pairs, cut_off = hand.read(site, ended, begin + HAND_PART * site.work_s)
             if pairs:
                 mine.append(hand.note(*about, verified=verified, pairs=pairs))
-        left = leave(site, begin, mine)
+        left = leave(site, begin, mine) and not cut_off
         # The file goes last, so that a later Epilog can still say what this one could not. One that was only
         # guessed may be a newer execution's: it goes if nothing of it runs.
         if left and (verified or clean is True) and end(ended, folder) and through:

@@ -8,6 +8,7 @@ names.
 """
 
 import os
+import time
 
 from dispatch_hooks import child, files, flat_json, notes
 
@@ -59,19 +60,20 @@ def remove(path):
 
 
 def read(site, ended, deadline):
-    """What the helper left for the execution ``ended``: pairs for the note, or ``None``.
+    """What the helper left for the execution ``ended``.
 
     :param deadline: by ``time.monotonic()``; a filesystem that the user put there can hang.
+    :returns: (pairs for the note or ``None``, whether a later look could find more: this one was cut off).
     """
     if not ended.uid:
-        return None
+        return None, False
     name = ended.common + SUFFIX
     answer, done = child.watch(lambda tell: tell(_collect(site.run, name, ended.uid)), deadline)
     if not done:
         child.say("epilog", "%s/%s: what the helper left there could not be read" % (site.run, name))
-        return None
+        return None, time.monotonic() < deadline
     progress, _, last = answer.partition(b"\n")
-    return _pairs(_said(progress, ended, _PROGRESS), _said(last, ended, _ENDED))
+    return _pairs(_said(progress, ended, _PROGRESS), _said(last, ended, _ENDED)), False
 
 
 def _collect(run, folder_name, uid):
@@ -79,7 +81,10 @@ def _collect(run, folder_name, uid):
     flags = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
     above = os.open(run, flags)  # root's own, so opened before root is given up
     child.become(str(uid))
-    folder = os.open(folder_name, flags, dir_fd=above)
+    try:
+        folder = os.open(folder_name, flags, dir_fd=above)
+    except OSError:
+        return b"\n"  # not the user's folder: a Prolog that was killed had not mounted it yet
     parts = []
     for name in NAMES:
         try:

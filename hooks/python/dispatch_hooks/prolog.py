@@ -17,7 +17,8 @@ def run(call, site):
     answer, _ = child.watch(lambda tell: write(call, site, tell), begin + site.work_s)
     if not answer:
         child.say("prolog", "no execution file in %s: the job runs without identity on this node" % site.run)
-    boots.tell(site, time.monotonic(), begin + site.work_s)
+    if b"kept" in answer:
+        boots.tell(site, begin + site.work_s)
     return False
 
 
@@ -40,6 +41,8 @@ def write(call, site, tell):
         hand.make(site, call.file_name(), call.uid())
     except (OSError, ImportError, AttributeError) as error:
         child.say("prolog", "nothing is handed on through this node: %s" % files.reason(error))
+    if boots.has_kept(site.spool):
+        tell(b" kept")
     if call.word.shared:
         try:
             boots.begin_execution(call, site, content)
