@@ -24,7 +24,7 @@ KILLED = 9
 
 
 class Steps:
-    """Ends the process that works for the owner just after its n-th step that others can see, which is just before the next."""
+    """Ends the process that works for the owner after its n-th step that others can see."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch, desk: Desk) -> None:
         self.home = os.getpid()
