@@ -319,6 +319,7 @@ class Site(RuleBasedStateMachine):
         assert all(it.same for it in replay(world.record.facts))
 
 
+SHOWN = (Phase.generate, Phase.shrink)
 CLOCK: list[SiteWorld] = []
 """The world whose time it is."""
 
@@ -335,7 +336,7 @@ def _time(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     yield
 
 
-def run(seed: int, examples: int, *, phases: tuple[Phase, ...] = tuple(Phase)) -> None:
+def run(seed: int, examples: int, *, phases: tuple[Phase, ...] = SHOWN) -> None:
     """So many examples, drawn by this seed."""
     Site._hypothesis_internal_use_seed = seed  # type: ignore[attr-defined]  # what hypothesis.seed sets
     chosen = settings(
