@@ -274,12 +274,16 @@ class Engine:
 
     @staticmethod
     def _again(state: State, number: int, detail: port.JobDetail) -> bool:
-        """It waits or runs again already: the count has risen past every execution that the record has."""
+        """It waits or runs again already: the count has risen past every execution and end that the record has.
+
+        An end can be of a count that never started: cancelled while it waited, or nodes that did not boot.
+        """
         if "PENDING" in detail.states:
             return True
         for submission in state.submissions:
             if submission.number == number:
                 known = [execution.epoch.restart for execution in submission.executions if execution.started]
+                known += [end.restart for end in submission.ends if end.restart is not None]
                 return detail.restart is not None and bool(known) and detail.restart > max(known)
         return False
 

@@ -214,7 +214,12 @@ def _requeuing(state: State, observation: Observation, _policy: Policy, _now: fl
     if isinstance(seen, ObjectEnded):
         if state.request is not None:
             return [close("cancelled", state.request.reason)]
-        return [Requeue(it, current.number)]
+        before = current.ends[-1].restart if current.ends else None
+        if before is None or seen.restart is None or seen.restart <= before:
+            return [Requeue(it, current.number)]
+        # It was requeued, and what came of that is over too, before anybody saw it wait.
+        body = {"submission": current.number, "slurm_job_id": it.slurm_job_id, "restart": seen.restart}
+        return [AppendFact("requeued", body)]
     actions: list[Action] = []
     if seen.pending:
         fields = object_fields(decision.changes)

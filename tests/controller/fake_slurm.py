@@ -110,8 +110,8 @@ class FakeSlurm:
     def start(self, slurm_job_id: int, *, nodes: str = "c1") -> int:
         """The object starts now; the start time is different for each start."""
         body = self._job(slurm_job_id)
-        start = max(int(time.time()), (body["start_time"] or 0) + 1)
-        self.set(slurm_job_id, states=["RUNNING"], start_time=start, nodes=nodes)
+        start = max(int(time.time()), body.get("last_start", 0) + 1)
+        self.set(slurm_job_id, states=["RUNNING"], start_time=start, last_start=start, nodes=nodes)
         return start
 
     def set(self, slurm_job_id: int, **fields: Any) -> None:
@@ -128,7 +128,7 @@ class FakeSlurm:
         body = self._job(slurm_job_id)
         rows = [*body.get("rows", []), {**body, "states": [state], "end_time": int(time.time())}]
         begin = int(time.time()) + 121
-        changed = {"states": ["PENDING"], "restart": body["restart"] + 1, "rows": rows}
+        changed = {"states": ["PENDING"], "restart": body["restart"] + 1, "rows": rows, "start_time": None}
         self.set(slurm_job_id, **changed, reason="BeginTime", begin_time=begin)
 
     def node(self, name: str, state: str = "IDLE", *flags: str, partitions: Sequence[str] = ("low",)) -> None:

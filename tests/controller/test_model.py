@@ -55,15 +55,19 @@ ENDS: dict[str, tuple[tuple[str, ...], dict[str, Any]]] = {
     "timeout": (("TIMEOUT",), {}),
     "out_of_memory": (("OUT_OF_MEMORY",), {}),
     "deadline": (("DEADLINE",), {}),
+    "boot_fail": (("BOOT_FAIL",), {}),
     "completed": (("COMPLETED",), {}),
     "by its owner": (("CANCELLED",), {"by_uid": 1234}),
     "by root": (("CANCELLED",), {"by_uid": 0}),
     "completing": (("PREEMPTED", "COMPLETING"), {}),
 }
+OFTEN = ("preempted", "node_fail", "failed", "timeout", "completing")
+ENDS_OF_WAITING = ("by its owner", "by root", "deadline", "boot_fail")
+"""What can become of an object that never ran."""
 SPECS: dict[str, dict[str, Any]] = {
     "plain": {"argv": ("--requeue",)},
     "once": {"argv": ("--no-requeue",)},
-    "rules": {"argv": ("--requeue",), "rules": ("preempted,node_fail:requeue", "failed:hold,for=1h")},
+    "rules": {"argv": ("--requeue",), "rules": ("preempted,node_fail,boot_fail:requeue", "failed:hold,for=1h")},
     "shared": {"argv": ("--no-requeue",), "shared": True, "shared_hold_for_s": 7200.0},
     "suspects": {"argv": ("--requeue",), "suspect_s": SUSPECT_S},
 }
@@ -71,6 +75,7 @@ ACTS = ("other tick", "starts", "ends", "time", "cancel", "hold", "requeue")
 CUTS = st.lists(
     st.builds(Cut, st.integers(1, 40), st.sampled_from(("die", "die", "other tick", *ACTS))), max_size=3
 )
+HOWS = st.lists(st.sampled_from([*OFTEN, *OFTEN, *OFTEN, *ENDS]), min_size=1, max_size=4)
 HIDDEN = st.just(frozenset()) | st.frozensets(st.sampled_from(SOURCES)) | st.just(frozenset(SOURCES))
 RESTING = {states.Phase.QUEUED, states.Phase.RUNNING, states.Phase.HELD, states.Phase.CLOSED, states.Phase.NEW}
 LIVE = ("PENDING", "RUNNING")
@@ -143,14 +148,26 @@ class Site(RuleBasedStateMachine):
         """Of every host."""
         self.world.stepped += seconds
 
-    @rule(how=st.sampled_from(list(ENDS)), cuts=CUTS, lingers=st.booleans())
-    @precondition(lambda self: self.world.state.object is not None)
-    def a_round(self, how: str, cuts: list[Cut], lingers: bool) -> None:
-        """The current object runs and ends, and what follows is done: what happens most."""
-        self._starts()
-        self.ends(how, lingers)
-        self.world.tick("ctl1", cuts=cuts)
-        self.world.tick("ctl2")
+    @rule(hows=HOWS, cuts=CUTS, lingers=st.booleans())
+    def rounds(self, hows: list[str], cuts: list[Cut], lingers: bool) -> None:
+        """The current object runs and ends, and what follows is done, a few times: what happens most."""
+        if self.world.state.closed is not None:
+            self._wish("reopen")
+        for how in hows:
+            for host in ("ctl2", "ctl1"):
+                if self.world.state.object is None:
+                    self.world.passes(WAIT_S + 1)
+                    self.world.tick(host)
+            self._starts()
+            self.ends(how, lingers)
+            self.world.tick("ctl1", cuts=cuts)
+
+    @rule(hows=HOWS, cuts=CUTS, reply=st.sampled_from(REPLIES))
+    def rounds_with_trouble(self, hows: list[str], cuts: list[Cut], reply: str) -> None:
+        """The same while sbatch's answers get lost."""
+        self.world.slurm.reply = reply
+        self.rounds(hows, cuts, lingers=False)
+        self.world.slurm.reply = "answer"
 
     # Slurm.
 
@@ -163,9 +180,11 @@ class Site(RuleBasedStateMachine):
     def ends(self, how: str, lingers: bool) -> None:
         """The newest living object ends."""
         living = self.world.objects(*LIVE)
-        if living:
-            words, more = ENDS[how]
-            self.world.end(living[-1], *words, lingers=lingers, **more)
+        if not living:
+            return
+        waits = "PENDING" in self.world.slurm.job(living[-1])["states"]
+        words, more = ENDS[ENDS_OF_WAITING[len(self.world.ran) % 4] if waits and how not in ENDS_OF_WAITING else how]
+        self.world.end(living[-1], *words, lingers=lingers, **more)
 
     @rule(number=st.integers(0, 3))
     def slurm_or_somebody_requeues(self, number: int) -> None:
@@ -300,6 +319,7 @@ class Site(RuleBasedStateMachine):
         assert all(it.same for it in replay(world.record.facts))
 
 
+SHOWN = (Phase.generate, Phase.shrink)
 CLOCK: list[SiteWorld] = []
 """The world whose time it is."""
 
@@ -316,7 +336,7 @@ def _time(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     yield
 
 
-def run(seed: int, examples: int, *, phases: tuple[Phase, ...] = tuple(Phase)) -> None:
+def run(seed: int, examples: int, *, phases: tuple[Phase, ...] = SHOWN) -> None:
     """So many examples, drawn by this seed."""
     Site._hypothesis_internal_use_seed = seed  # type: ignore[attr-defined]  # what hypothesis.seed sets
     chosen = settings(
