@@ -14,9 +14,9 @@ from slurm_dispatch.controller import hearsay
 from slurm_dispatch.controller.clock import Clock
 from slurm_dispatch.controller.hints import Hints
 from slurm_dispatch.controller.job import Job, Means
+from slurm_dispatch.controller.silence import Suspects
 from slurm_dispatch.controller.siterules import SiteRules
 from slurm_dispatch.controller.siteview import SiteView
-from slurm_dispatch.controller.silence import Suspects
 from slurm_dispatch.controller.view import Details, View, notes_by_key
 from slurm_dispatch.model.epoch import Epoch
 from slurm_dispatch.model.identity import Word, attempt_of, find_word
