@@ -130,7 +130,7 @@ def _text(key: str, state: State, facts: Sequence[Fact], seen: Glance, now: floa
         lines.insert([name for name, _ in lines].index("script") + 1, ("on disk", changed))
     if state.hold is not None:
         hold = state.hold
-        lines.append(("hold", f"{hold.reason} (fact {hold.seq}, {hold.by}, {both(hold.at, now)})"))
+        lines.append(("hold", f"{hold.reason}, by {hold.by}, {both(hold.at, now)}"))
     decision = state.decision
     if decision is not None:
         text = f"{decision.outcome}: {decision.action}, because {decision.reason} (fact {decision.seq})"

@@ -115,7 +115,7 @@ def test_a_shared_hold_that_ran_out_is_released_at_once(desk: Desk) -> None:
 
 
 def test_a_shared_job_waits_and_a_person_lets_it_go(desk: Desk) -> None:
-    """C137: whatever ended it, nothing of it starts beside what may still run before somebody says so."""
+    """Whatever ended it, nothing of it starts beside what may still run before somebody says so."""
     key = desk.running(shared=True)
     desk.ended(key, "NODE_FAIL")
     desk.tick()
@@ -198,7 +198,7 @@ def test_holds_lists_who_waits_and_who_will(desk: Desk) -> None:
     assert "  10d 0h  " in rows[failed]
     shown = desk.ok("show", running)
     assert "state       running, then held\n" in shown
-    assert "hold        a look first (fact 5, user:" in shown
+    assert "hold        a look first, by user:" in shown
     found = json.loads(desk.ok("holds", "--reason-like", "a look*", "--json"))["holds"]
     assert [(it["job"], it["why"], it["left_s"]) for it in found] == [(running, "person", None)]
 
