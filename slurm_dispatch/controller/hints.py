@@ -38,7 +38,7 @@ class Hints:
     recent: Recent = field(default_factory=Recent)
     breaker: Breaker = field(default_factory=Breaker)
     windows: tuple[Window, ...] = ()
-    last: float | None = None
+    last: float | None = field(default=None, compare=False)
 
 
 def read(folder: str) -> dict[str, Any]:

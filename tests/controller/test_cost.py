@@ -57,7 +57,7 @@ def rest(site: Site) -> None:
 
 def no_turns(monkeypatch: pytest.MonkeyPatch) -> None:
     """No job has its turn: what is visited is visited for a reason."""
-    monkeypatch.setattr(index, "turns_up", lambda key, last, now, period_s: last is None)
+    monkeypatch.setattr(index, "turns_up", lambda key, last, *_, **__: last is None)
 
 
 def files(site: Site) -> dict[str, tuple[int, int, int, int]]:

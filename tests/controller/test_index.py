@@ -124,6 +124,16 @@ def test_every_job_has_its_turn_once_an_hour() -> None:
             turns[key] += 1
     assert set(turns.values()) == {2}
     assert most < 30  # spread
+    # Few jobs of an owner have one turn together, and each owner's is another.
+    groups, times = index.groups_of(60), [NOW + 60 * minute for minute in range(60)]
+    together = [
+        {now for now in times for key in keys[:60]
+         if index.turns_up(key, now - 60, now, 3600.0, groups=groups, of=uid)}
+        for uid in range(8)
+    ]  # fmt: skip
+    assert [len(minutes) for minutes in together] == [1] * 8
+    assert len(set().union(*together)) > 3
+    assert [index.groups_of(count) for count in (0, 63, 64, 127, 128, 100_000)] == [1, 1, 1, 1, 2, 1024]
     assert index.turns_up("abc", None, NOW, 3600.0)
     assert index.turns_up("abc", NOW - 3600, NOW, 3600.0)
 
