@@ -42,7 +42,7 @@ from tests.controller.site_world import (
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-EXAMPLES = 120
+EXAMPLES = 250
 STEPS_EACH = 40
 NIGHTLY_STEPS = int(os.environ.get("MODEL_STEPS", "0"))
 """0: the few examples of every run. ``make nightly`` sets it."""
