@@ -7,13 +7,17 @@ WORKERS ?= 2
 # Whatever is said of Python outside must not reach the tests.
 unexport PYTHONPATH PYTHONHOME
 
-.PHONY: help demo test test-fast test-cluster trials bench lint venv engine down clean
+# Steps of the model: a million in two parts.
+MODEL_STEPS ?= 1000000
+
+.PHONY: help demo test test-fast test-cluster nightly trials bench lint venv engine down clean
 
 help:
 	@echo "make demo          the main job with its faults, as a timeline"
 	@echo "make test          lint, test-fast and test-cluster"
 	@echo "make test-fast     the tests that need no cluster"
 	@echo "make test-cluster  the tests on real clusters, one for each of $(WORKERS) workers"
+	@echo "make nightly       $(MODEL_STEPS) steps of the model, and each fault that it must find"
 	@echo "make trials        40 trials of each of three designs, and their table"
 	@echo "make bench         the table of speeds"
 	@echo "make lint          ruff, mypy, import-linter, shellcheck"
@@ -38,6 +42,10 @@ test-cluster: venv engine
 	@docker/base trixie
 	@docker/base bookworm
 	$(PY) -m pytest -q -n $(WORKERS) --dist loadfile -m cluster
+
+nightly: venv
+	MODEL_STEPS=$(MODEL_STEPS) $(PY) -m pytest -q -n $(WORKERS) --dist load -rP \
+	    tests/controller/test_model.py tests/controller/test_mutants.py
 
 trials: venv
 	@$(PY) -m tests.trials

@@ -287,8 +287,6 @@ def test_what_a_child_says_is_taken_only_if_it_is_whole() -> None:
         ("tell", [[1, "shout", "", "", ""]]),
         ("tell", [[0, "start", "", "", ""]]),
         ("tell", None),
-        ("view", -1),
-        ("view", True),
     ],
 )
 def test_what_makes_no_sense_is_refused(field: str, value: object) -> None:

@@ -1,4 +1,4 @@
-"""The model of issue's first demand: record, decide, the controllers' pass and a simulated Slurm, in any order.
+"""The model: record, decide, the controllers' pass and a simulated Slurm, in any order.
 
 ``make nightly`` takes at least a million steps, drawn by ``SEED``; ``make test`` takes the same few thousand each
 time. The simulated Slurm is the one that ``test_conformance.py`` holds against the real one.
@@ -29,21 +29,20 @@ from slurm_dispatch.records import people
 from slurm_dispatch.records import state as states
 from slurm_dispatch.records.replay import replay
 from tests.controller.fake_slurm import OVER
+from tests.controller.site_port import MUTATIONS, Cut
 from tests.controller.site_world import (
-    MUTATIONS,
     RESTARTS_MAX,
     SOURCES,
     STRANGER,
     SUSPECT_S,
     WAIT_S,
-    Cut,
     SiteWorld,
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable
 
-EXAMPLES = 120
+EXAMPLES = 250
 STEPS_EACH = 40
 NIGHTLY_STEPS = int(os.environ.get("MODEL_STEPS", "0"))
 """0: the few examples of every run. ``make nightly`` sets it."""
@@ -325,7 +324,7 @@ CLOCK: list[SiteWorld] = []
 
 
 @pytest.fixture(autouse=True)
-def _time(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+def _time(monkeypatch: pytest.MonkeyPatch) -> None:
     """Time, chance and the cache of answers are the world's own."""
     CLOCK[:] = [SiteWorld()]
     monkeypatch.setattr(time, "time", lambda: CLOCK[0].wall)
@@ -333,7 +332,6 @@ def _time(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     monkeypatch.setattr(engine, "random", SimpleNamespace(SystemRandom=lambda: random.Random(1)))
     monkeypatch.setattr(engine, "read_asked", lambda folder: Asked.kept)
     monkeypatch.setattr(engine, "write_asked", lambda folder, counts: setattr(Asked, "kept", dict(counts)))
-    yield
 
 
 def run(seed: int, examples: int, *, phases: tuple[Phase, ...] = SHOWN) -> None:
