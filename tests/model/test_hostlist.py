@@ -39,7 +39,8 @@ def test_what_is_no_list_is_refused(text: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "text", ["c[0-65536]", "a[1-999]b[1-999]c[1-999]", "c[0-999999999]", pytest.param("x" * (1024 * 1024 + 1), id="long")]
+    "text",
+    ["c[0-65536]", "a[1-999]b[1-999]c[1-999]", "c[0-999999999]", pytest.param("x" * (1024 * 1024 + 1), id="long")],
 )
 def test_a_list_has_a_bound(text: str) -> None:
     with pytest.raises(BadDataError):
