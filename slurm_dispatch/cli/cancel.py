@@ -3,9 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
-import pwd
-import socket
 
 import click
 
@@ -38,40 +35,25 @@ def command(*, job: str, reason: str, wait_s: float, as_json: bool) -> int:
     Exit codes: 0 closed, 66 no such job, 69 the state folder does not answer, 75 recorded, and Slurm has not
     said yet that it has ended.
     """
-    from slurm_dispatch.config.site import load_site
+    from slurm_dispatch.cli.wishes import QUESTIONS, bench
     from slurm_dispatch.controller import cancel
-    from slurm_dispatch.controller.job import Means
     from slurm_dispatch.controller.tick import identity, job_folder
     from slurm_dispatch.errors import NothingThereError
-    from slurm_dispatch.records.policy import Policy
-    from slurm_dispatch.slurm.commands import SlurmCommands, commands_environment
     from slurm_dispatch.state.as_user import in_child
-    from slurm_dispatch.state.folder import StateFolder
-    from slurm_dispatch.submit.job import find_job
 
-    site = load_site()
-    key = find_job(job)
-    folder = StateFolder(site.state)
-    record = folder.record(key)
-    host = socket.gethostname()
-    environment = commands_environment(site.slurm_bin or "")
-    means = Means(
-        port=SlurmCommands(environment, timeout_s=site.query_timeout_s),
-        policy=Policy(site.rules, site.most_submissions, site.launch_failures),
-        by=f"user:{pwd.getpwuid(os.geteuid()).pw_name}@{host}",
-        submit_timeout_s=site.submit_timeout_s,
-        message_timeout_s=site.message_timeout_s,
-        site_environment=environment,
-    )
+    here = bench()
+    key = here.key(job)
+    site, host, means = here.site, here.host, here.means
+    record = here.folder.record(key)
 
     def work() -> bytes:
         return cancel.pack(cancel.cancel(record, reason, means, host=host, cluster=site.cluster or "", wait_s=wait_s))
 
-    found = job_folder(folder, key)
+    found = job_folder(here.folder, key)
     if found is None:
         raise NothingThereError(f"job {key} has just been removed")
     owner = found.uid
-    deadline_s = wait_s + site.owner_timeout_s + 3 * site.query_timeout_s
+    deadline_s = wait_s + site.owner_timeout_s + QUESTIONS * site.query_timeout_s
     # Root cancels for a user with that user's rights; a user's own goes the same way, with a deadline.
     outcome = cancel.unpack(in_child(owner, *identity(owner), work, deadline_s))
     if as_json:

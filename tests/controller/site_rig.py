@@ -43,6 +43,15 @@ class SiteRig(Rig):
         """What the files say."""
         return hints.load(self.tick_folder)
 
+    def ends(self, key: str, *states: str, **fields: Any) -> None:
+        """The current object ends in these states, and the hooks say so."""
+        self.slurm.end(self.object(key), *states, **fields)
+        self.end_note(key)
+
+    def decided(self, key: str) -> dict[str, Any]:
+        """What the last decision says."""
+        return dict(self.last(key, "decision").body)
+
     def view(self) -> View:
         """What a pass knows, the site's side too."""
         view = super().view()

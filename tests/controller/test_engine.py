@@ -32,16 +32,6 @@ def rig(tmp_path: Path) -> SiteRig:
     return SiteRig(tmp_path)
 
 
-def ends(rig: SiteRig, key: str, *states: str, **fields: Any) -> None:
-    """The current object ends in these states, and the hooks say so."""
-    rig.slurm.end(rig.object(key), *states, **fields)
-    rig.end_note(key)
-
-
-def decided(rig: SiteRig, key: str) -> dict[str, Any]:
-    return dict(rig.last(key, "decision").body)
-
-
 # Suspicion.
 
 
@@ -209,13 +199,13 @@ def test_a_storm_is_held_said_once_and_goes_on_by_itself(tmp_path: Path) -> None
     keys = [rig.job() for _ in range(3)]
     for key in keys:
         rig.start(key)
-        ends(rig, key, "PREEMPTED", "COMPLETING")
+        rig.ends(key, "PREEMPTED", "COMPLETING")
         rig.tick()
     last = rig.job()
     rig.start(last)
-    ends(rig, last, "PREEMPTED", "COMPLETING")
+    rig.ends(last, "PREEMPTED", "COMPLETING")
     rig.settle()
-    assert (decided(rig, last)["action"], decided(rig, last)["why"]) == ("hold", "breaker")
+    assert (rig.decided(last)["action"], rig.decided(last)["why"]) == ("hold", "breaker")
     assert [line for line in rig.log if "breaker is open" in line] == rig.log
     rig.anew()  # another process goes on from the files
     rig.later_s = 601.0
@@ -230,9 +220,9 @@ def test_the_limit_on_resubmissions_holds_within_one_pass_too(tmp_path: Path) ->
     keys = [rig.job() for _ in range(4)]
     for key in keys:
         rig.start(key)
-        ends(rig, key, "PREEMPTED", "COMPLETING")
+        rig.ends(key, "PREEMPTED", "COMPLETING")
     rig.settle()
-    actions = sorted(decided(rig, key)["action"] for key in keys)
+    actions = sorted(rig.decided(key)["action"] for key in keys)
     assert actions == ["hold", "hold", "resubmit", "resubmit"]
     assert len(rig.hints().recent.resubmissions) == 2
     rig.later_s = 3601.0
@@ -246,9 +236,9 @@ def test_what_ends_in_maintenance_costs_nothing_and_comes_back_after_it(rig: Sit
     write_file(rig.tick_folder, maintenance.name_of("low"), maintenance.content(window))
     key = rig.job("failed:resubmit,budget=0")
     rig.start(key)
-    ends(rig, key, "FAILED", exit_status=1)
+    rig.ends(key, "FAILED", exit_status=1)
     rig.settle()
-    found = decided(rig, key)
+    found = rig.decided(key)
     assert (found["action"], found["free"]) == ("resubmit", True)
     assert window.end is not None
     assert window.end <= found["inputs"]["maintenance_until"] <= window.end + 600.0

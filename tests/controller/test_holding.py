@@ -7,7 +7,7 @@ import os
 import pwd
 import stat
 import time
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import pytest
 
@@ -33,16 +33,6 @@ def rig(tmp_path: Path) -> SiteRig:
     return SiteRig(tmp_path)
 
 
-def ends(rig: SiteRig, key: str, *states: str, **fields: Any) -> None:
-    """The current object ends in these states, and the hooks say so."""
-    rig.slurm.end(rig.object(key), *states, **fields)
-    rig.end_note(key)
-
-
-def decided(rig: SiteRig, key: str) -> dict[str, Any]:
-    return dict(rig.last(key, "decision").body)
-
-
 # Holds: the site's clock, and telling.
 
 
@@ -57,7 +47,7 @@ def notify_command(tmp_path: Path, status: int = 0) -> tuple[tuple[str, ...], Pa
 def held(rig: SiteRig) -> str:
     key = rig.job()
     rig.start(key)
-    ends(rig, key, "OUT_OF_MEMORY", exit_signal=9)
+    rig.ends(key, "OUT_OF_MEMORY", exit_signal=9)
     rig.tick()
     return key
 
@@ -164,9 +154,9 @@ def test_a_shared_job_goes_on_when_every_older_execution_has_ceased(tmp_path: Pa
     rig.start(key)
     rig.tick()
     attempt = rig.last(key, "started").body["attempt"]
-    ends(rig, key, "PREEMPTED", "COMPLETING")
+    rig.ends(key, "PREEMPTED", "COMPLETING")
     rig.wait("an answer", lambda: "cessation" in rig.kinds(key))
-    assert decided(rig, key)["why"] == "shared"
+    assert rig.decided(key)["why"] == "shared"
     assert rig.last(key, "cessation").body["answer"] == "unknown"
     assert says.asked()[0] == f"{attempt} c1 {ME}"
     says.say("ceased")
@@ -184,7 +174,7 @@ def test_equal_answers_are_counted_and_not_written_each_time(tmp_path: Path) -> 
     key = rig.job(shared=True)
     rig.start(key)
     rig.tick()
-    ends(rig, key, "PREEMPTED", "COMPLETING")
+    rig.ends(key, "PREEMPTED", "COMPLETING")
     rig.wait("five questions", lambda: len(says.asked()) >= 5)
     kept = read_asked(rig.record(key).folder)
     assert rig.kinds(key).count("cessation") == 1
@@ -203,7 +193,7 @@ def test_a_person_may_release_whatever_the_answers_are(tmp_path: Path) -> None:
     key = rig.job(shared=True)
     rig.start(key)
     rig.tick()
-    ends(rig, key, "PREEMPTED", "COMPLETING")
+    rig.ends(key, "PREEMPTED", "COMPLETING")
     rig.wait("an answer", lambda: "cessation" in rig.kinds(key))
     on = rig.last(key, "decision").seq
     rig.record(key).append(len(rig.facts(key)) + 1, "release", "user:ada@login", {
@@ -216,7 +206,7 @@ def test_where_nobody_answers_a_person_decides(rig: SiteRig) -> None:
     key = rig.job(shared=True)
     rig.start(key)
     rig.tick()
-    ends(rig, key, "PREEMPTED", "COMPLETING")
+    rig.ends(key, "PREEMPTED", "COMPLETING")
     rig.settle()
     assert rig.state(key).phase.value == "held"
     assert rig.reports[key].site["ask"] == []

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import pwd
 import time
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import pytest
 
@@ -25,23 +25,13 @@ def rig(tmp_path: Path) -> SiteRig:
     return SiteRig(tmp_path)
 
 
-def ends(rig: SiteRig, key: str, *states: str, **fields: Any) -> None:
-    """The current object ends in these states, and the hooks say so."""
-    rig.slurm.end(rig.object(key), *states, **fields)
-    rig.end_note(key)
-
-
-def decided(rig: SiteRig, key: str) -> dict[str, Any]:
-    return dict(rig.last(key, "decision").body)
-
-
 # Requeue.
 
 
 def test_a_requeue_keeps_the_id_and_lifts_the_begin_delay(rig: SiteRig) -> None:
     key = rig.job("failed:requeue")
     rig.start(key)
-    ends(rig, key, "FAILED", exit_status=1)
+    rig.ends(key, "FAILED", exit_status=1)
     rig.settle()
     number = rig.object(key)
     body = rig.slurm.job(number)
@@ -58,7 +48,7 @@ def test_a_requeue_keeps_the_id_and_lifts_the_begin_delay(rig: SiteRig) -> None:
 def test_nodes_that_the_user_excluded_stay_excluded(rig: SiteRig) -> None:
     key = rig.job("failed:requeue", argv=("--job-name=train", "--exclude=c9"))
     rig.start(key)
-    ends(rig, key, "FAILED", exit_status=1)
+    rig.ends(key, "FAILED", exit_status=1)
     rig.settle()
     assert rig.slurm.job(rig.object(key))["updated"]["ExcNodeList"] == "c9,c1"
 
@@ -68,7 +58,7 @@ def test_what_slurm_will_not_requeue_is_resubmitted(rig: SiteRig) -> None:
     first = rig.object(key)
     rig.slurm.set(first, argv=["--no-requeue"])
     rig.start(key)
-    ends(rig, key, "FAILED", exit_status=1)
+    rig.ends(key, "FAILED", exit_status=1)
     rig.settle()
     assert "presently disabled" in rig.last(key, "requeue_failed").body["why"]
     assert rig.object(key) != first
@@ -79,7 +69,7 @@ def test_an_object_that_slurm_forgot_is_resubmitted(rig: SiteRig) -> None:
     key = rig.job("failed:requeue")
     first = rig.object(key)
     rig.start(key)
-    ends(rig, key, "FAILED", exit_status=1)
+    rig.ends(key, "FAILED", exit_status=1)
     rig.slurm.forget(first)
     rig.settle()
     assert "no job" in rig.last(key, "requeue_failed").body["why"]
@@ -91,7 +81,7 @@ def test_an_id_that_is_anothers_by_now_is_not_requeued(rig: SiteRig) -> None:
     key = rig.job("failed:requeue")
     number = rig.object(key)
     rig.start(key)
-    ends(rig, key, "FAILED", exit_status=1)
+    rig.ends(key, "FAILED", exit_status=1)
     rig.slurm.knob(detail="ok", requeue="away")
     rig.tick()
     assert rig.state(key).phase.value == "requeuing"
@@ -107,7 +97,7 @@ def test_a_lost_answer_to_a_requeue_requeues_nothing_twice(rig: SiteRig) -> None
     key = rig.job("failed:requeue")
     number = rig.object(key)
     rig.start(key)
-    ends(rig, key, "FAILED", exit_status=1)
+    rig.ends(key, "FAILED", exit_status=1)
     rig.slurm.knob(requeue="lost_after")
     rig.tick()
     rig.slurm.start(number)  # it runs again before anybody looks
@@ -119,7 +109,7 @@ def test_a_lost_answer_to_a_requeue_requeues_nothing_twice(rig: SiteRig) -> None
 def test_slurm_away_does_not_requeue_and_goes_on_later(rig: SiteRig) -> None:
     key = rig.job("failed:requeue")
     rig.start(key)
-    ends(rig, key, "FAILED", exit_status=1)
+    rig.ends(key, "FAILED", exit_status=1)
     rig.slurm.knob(requeue="away")
     assert "cannot requeue" in rig.tick()[key].trouble
     rig.settle()
@@ -148,7 +138,7 @@ def test_the_delay_that_comes_when_the_old_run_has_completed_is_lifted_too(rig: 
     key = rig.job("failed:requeue")
     number = rig.object(key)
     rig.start(key)
-    ends(rig, key, "FAILED", exit_status=1)
+    rig.ends(key, "FAILED", exit_status=1)
     rig.settle()
     rig.slurm.set(number, reason="BeginTime", begin_time=int(time.time()) + 121)
     rig.settle()
@@ -162,7 +152,7 @@ def test_a_wait_for_the_end_of_a_maintenance_is_not_lifted(tmp_path: Path) -> No
     key = rig.job("failed:requeue")
     number = rig.object(key)
     rig.start(key)
-    ends(rig, key, "FAILED", exit_status=1)
+    rig.ends(key, "FAILED", exit_status=1)
     rig.settle()
     first, _, count = rig.slurm.job(number)["updated"]["StartTime"].partition("+")
     assert (first, int(count) > 50) == ("now", True)
@@ -184,14 +174,14 @@ def test_a_limit_that_somebody_changed_on_the_object_goes_on(rig: SiteRig) -> No
     key = rig.job("timeout:resubmit", argv=("--job-name=train", "--time=60"))
     rig.start(key)
     rig.slurm.set(rig.object(key), time_limit_s=7200)
-    ends(rig, key, "TIMEOUT")
+    rig.ends(key, "TIMEOUT")
     rig.settle()
     assert rig.last(key, "end").body["evidence"]["changed"] == ["--time=120"]
     assert rig.slurm.job(rig.object(key))["argv"].count("--time=120") == 1
     # What it was given then is what it asked for now.
     rig.start(key)
     rig.slurm.set(rig.object(key), time_limit_s=7200)
-    ends(rig, key, "TIMEOUT")
+    rig.ends(key, "TIMEOUT")
     rig.settle()
     assert "changed" not in rig.last(key, "end").body["evidence"]
     assert "--time=120" in rig.slurm.job(rig.object(key))["argv"]
@@ -201,7 +191,7 @@ def test_a_time_that_grows_begins_with_what_the_object_had(rig: SiteRig) -> None
     key = rig.job("timeout:resubmit,time=2x..1d", argv=("--time=60",))
     rig.start(key)
     rig.slurm.set(rig.object(key), time_limit_s=3600)
-    ends(rig, key, "TIMEOUT")
+    rig.ends(key, "TIMEOUT")
     rig.settle()
     assert rig.last(key, "end").body["evidence"]["limits"] == {"time_s": 3600.0}
     assert "--time=0-02:00:00" in rig.slurm.job(rig.object(key))["argv"]
@@ -215,7 +205,7 @@ def test_a_node_where_an_execution_failed_is_remembered_and_avoided(rig: SiteRig
     rig.start(key)
     rig.tick()
     rig.slurm.node("c1", "DOWN", "NOT_RESPONDING")
-    ends(rig, key, "NODE_FAIL")
+    rig.ends(key, "NODE_FAIL")
     rig.settle()
     (entry,) = rig.hints().memory
     assert (entry.node, entry.job, entry.outcome, entry.uid, entry.partition) == (
@@ -230,7 +220,7 @@ def test_a_node_where_an_execution_failed_is_remembered_and_avoided(rig: SiteRig
     other = rig.job("failed:resubmit,exclude-nodes")
     rig.slurm.start(rig.object(other), nodes="c2")
     rig.start_note(other, rig.object(other), rig.slurm.job(rig.object(other))["start_time"], nodes="c2")
-    ends(rig, other, "FAILED", exit_status=1)
+    rig.ends(other, "FAILED", exit_status=1)
     rig.settle()
     assert "--exclude=c2,c1" in rig.slurm.job(rig.object(other))["argv"]
 
@@ -242,7 +232,7 @@ def test_no_two_executions_in_a_row_end_on_a_node_that_is_suspect(rig: SiteRig) 
     write_file(rig.tick_folder, "memory", {"entries": rows})
     key = rig.job("failed:resubmit")
     rig.start(key)
-    ends(rig, key, "FAILED", exit_status=1)
+    rig.ends(key, "FAILED", exit_status=1)
     rig.settle()
     assert "--exclude=c1" in rig.slurm.job(rig.object(key))["argv"]
 
@@ -256,7 +246,7 @@ def test_of_the_nodes_of_an_execution_those_in_trouble_are_blamed(rig: SiteRig) 
     rig.start_note(key, number, rig.slurm.job(number)["start_time"], nodes="c[1-3]")
     rig.tick()
     rig.slurm.node("c2", "DOWN", "NOT_RESPONDING")
-    ends(rig, key, "NODE_FAIL")
+    rig.ends(key, "NODE_FAIL")
     rig.settle()
     assert rig.last(key, "end").body["evidence"]["nodes"] == ["c2"]
     assert [entry.node for entry in rig.hints().memory] == ["c9", "c2"]
@@ -268,6 +258,6 @@ def test_without_a_list_of_nodes_nothing_is_avoided(rig: SiteRig) -> None:
     rig.slurm.knob(nodes="away")
     key = rig.job("failed:resubmit,exclude-nodes")
     rig.start(key)
-    ends(rig, key, "FAILED", exit_status=1)
+    rig.ends(key, "FAILED", exit_status=1)
     rig.settle()
-    assert decided(rig, key)["inputs"]["excluded"] == []
+    assert rig.decided(key)["inputs"]["excluded"] == []
