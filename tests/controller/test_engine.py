@@ -77,32 +77,6 @@ def test_nodes_that_the_user_excluded_stay_excluded(rig: SiteRig) -> None:
     assert rig.slurm.job(rig.object(key))["updated"]["ExcNodeList"] == "c9,c1"
 
 
-def test_what_ended_before_it_started_is_requeued_like_any_other(rig: SiteRig) -> None:
-    key = rig.job("boot_fail:requeue")
-    rig.start(key)
-    number = rig.object(key)
-    rig.slurm.restart(number)  # by somebody else
-    rig.tick()
-    rig.slurm.end(number, "BOOT_FAIL")
-    rig.settle()
-    assert decided(rig, key)["action"] == "requeue"
-    assert (rig.slurm.calls("requeue"), rig.slurm.job(number)["restart"]) == (["requeue"], 2)
-    assert rig.state(key).phase.value == "queued"
-
-
-def test_a_requeued_object_that_ends_before_anybody_sees_it_wait_has_ended(rig: SiteRig) -> None:
-    key = rig.job("failed:requeue", "boot_fail:stop")
-    rig.start(key)
-    ends(rig, key, "FAILED", exit_status=3)
-    number = rig.object(key)
-    rig.tick()
-    assert rig.slurm.job(number)["restart"] == 1
-    rig.slurm.end(number, "BOOT_FAIL")
-    rig.settle()
-    assert rig.kinds(key)[-4:] == ["requeued", "end", "decision", "closed"]
-    assert rig.slurm.calls("requeue") == ["requeue"]
-
-
 def test_what_slurm_will_not_requeue_is_resubmitted(rig: SiteRig) -> None:
     key = rig.job("failed:requeue")
     first = rig.object(key)
