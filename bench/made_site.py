@@ -80,6 +80,18 @@ class MadeSite:
         return os.path.join(self.path, "dispatch.toml")
 
 
+@dataclass(frozen=True, slots=True)
+class _Job:
+    """One job; ``start`` is ``None`` while it waits. Times are Unix seconds."""
+
+    word: Word
+    uid: int
+    slurm_job_id: int
+    submitted: int
+    start: int | None
+    nodes: str
+
+
 def make(path: str, count: int, *, seed: int = 1) -> MadeSite:
     """A site of ``count`` open jobs in ``path``, which is empty, all of them older than any clock's error."""
     site = MadeSite(path, count)
@@ -91,8 +103,7 @@ def make(path: str, count: int, *, seed: int = 1) -> MadeSite:
     os.mkdir(os.path.join(path, "bin"))
     text = os.path.join(path, "queue")
     with open(text, "w", encoding="ascii") as queue:
-        for line in _jobs(site, slurm, random.Random(seed)):
-            queue.write(line)
+        queue.writelines(_jobs(site, slurm, random.Random(seed)))
     for name, program in (("squeue", SQUEUE), ("scontrol", SCONTROL)):
         file = os.path.join(path, "bin", name)
         with open(file, "w", encoding="ascii") as stream:
@@ -118,19 +129,16 @@ def _jobs(site: MadeSite, slurm: int, chance: random.Random) -> Iterator[str]:
     now = int(time.time()) - AGE_S
     shared: list[str] = []
     for number in range(site.count):
-        key = "".join(chance.choices(KEY_CHARACTERS, k=KEY_LENGTH))
-        uid = site.uids[0 if number % 2 == 0 else (number // 2) % len(site.uids)]
+        word = Word("".join(chance.choices(KEY_CHARACTERS, k=KEY_LENGTH)), 0, 1)
         runs = number % 4 < RUNNING_OF_FOUR
-        slurm_job_id = FIRST_ID + number
-        word = Word(key, 0, 1)
-        start = now + 60 if runs else None
-        nodes = f"c{number % 5000}" if runs else ""
-        folder = os.path.join(site.state, "jobs", key)
+        uid = site.uids[0 if number % 2 == 0 else (number // 2) % len(site.uids)]
+        job = _Job(word, uid, FIRST_ID + number, now, now + 60 if runs else None, f"c{number % 5000}" if runs else "")
+        folder = os.path.join(site.state, "jobs", word.job)
         facts = os.path.join(folder, "facts")
         os.mkdir(folder, 0o700)
         os.mkdir(facts, 0o700)
         _script_and_environment(folder, shared)
-        for seq, (kind, body) in enumerate(_facts(word, uid, slurm_job_id, start, nodes), start=1):
+        for seq, (kind, body) in enumerate(_facts(job), start=1):
             with open(os.path.join(facts, fact_name(seq)), "wb") as stream:
                 stream.write(render(Fact(seq, float(now + seq), kind, "user:bench@login", body)))
             os.chown(stream.name, uid, -1)
@@ -138,9 +146,9 @@ def _jobs(site: MadeSite, slurm: int, chance: random.Random) -> Iterator[str]:
             os.chown(path, uid, -1)
             os.utime(path, (now, now + 100))
         site.folders.append(facts)
-        if start is not None:
-            _note(site, slurm, word, uid, slurm_job_id, start, nodes)
-        yield _line(word, uid, slurm_job_id, now, start, nodes)
+        if runs:
+            _note(site, slurm, job)
+        yield _line(job)
 
 
 def _script_and_environment(folder: str, shared: list[str]) -> None:
@@ -159,9 +167,8 @@ def _script_and_environment(folder: str, shared: list[str]) -> None:
                 _script_and_environment(folder, shared)
 
 
-def _facts(
-    word: Word, uid: int, slurm_job_id: int, start: int | None, nodes: str
-) -> Iterator[tuple[str, dict[str, object]]]:
+def _facts(job: _Job) -> Iterator[tuple[str, dict[str, object]]]:
+    word, uid = job.word, job.uid
     spec = Spec(
         job=word.job, generation=0, user=f"user{uid}", uid=uid, gid=100, groups=(), cluster=CLUSTER, name="train",
         root=f"/scratch/{word.job}", shared=False, argv=("--job-name=train", "--nodes=1", "--time=1-00:00:00"),
@@ -171,32 +178,36 @@ def _facts(
     yield "spec", spec.body()
     yield "intent", {"submission": 1, "word": str(word), "host": "login", "deadline": time.time() - AGE_S + 150,
                      "wait_s": 170.0, "changes": [], "decision": None}  # fmt: skip
-    yield "submitted", {"submission": 1, "cluster": CLUSTER, "slurm_job_id": slurm_job_id, "how": "answer"}
-    if start is not None:
-        yield "started", {"submission": 1, "slurm_job_id": slurm_job_id, "restart": 0, "epoch": str(Epoch(0, 1, 0)),
-                          "attempt": attempt_of(CLUSTER, slurm_job_id, word, 0, start), "start_time": start,
-                          "nodes": nodes}  # fmt: skip
+    yield "submitted", {"submission": 1, "cluster": CLUSTER, "slurm_job_id": job.slurm_job_id, "how": "answer"}
+    if job.start is not None:
+        yield "started", {"submission": 1, "slurm_job_id": job.slurm_job_id, **_execution(job)}
 
 
-def _note(site: MadeSite, slurm: int, word: Word, uid: int, slurm_job_id: int, start: int, nodes: str) -> None:
+def _execution(job: _Job) -> dict[str, object]:
+    attempt = attempt_of(CLUSTER, job.slurm_job_id, job.word, 0, job.start)
+    return {"restart": 0, "epoch": str(Epoch(0, 1, 0)), "attempt": attempt, "start_time": job.start,
+            "nodes": job.nodes}  # fmt: skip
+
+
+def _note(site: MadeSite, slurm: int, job: _Job) -> None:
+    word, uid = job.word, job.uid
     body = {
         "v": 1, "job": word.job, "generation": 0, "submission": 1, "shared": False, "cluster": CLUSTER,
-        "slurm_job_id": slurm_job_id, "at": float(start), "restart": 0, "start_time": start,
-        "attempt": attempt_of(CLUSTER, slurm_job_id, word, 0, start), "epoch": str(Epoch(0, 1, 0)), "nodes": nodes,
-        "uid": uid, "user": f"user{uid}", "partition": "gpu", "account": "ml", "array": None, "het_leader": None,
-        "sluid": None,
+        "slurm_job_id": job.slurm_job_id, "at": job.start, **_execution(job), "uid": uid, "user": f"user{uid}",
+        "partition": "gpu", "account": "ml", "array": None, "het_leader": None, "sluid": None,
     }  # fmt: skip
-    path = os.path.join(site.state, "notes", f"start.{word.job}.0.1.{slurm_job_id}.0")
+    path = os.path.join(site.state, "notes", f"start.{word.job}.0.1.{job.slurm_job_id}.0")
     with open(path, "w", encoding="ascii") as stream:
         json.dump(body, stream)
     os.chown(path, slurm, -1)
 
 
-def _line(word: Word, uid: int, slurm_job_id: int, submitted: int, start: int | None, nodes: str) -> str:
+def _line(job: _Job) -> str:
     """A line of the queue, with ``@`` for the nonce."""
-    state, reason = ("PENDING", "Priority") if start is None else ("RUNNING", "None")
-    begins = submitted + 90_000 if start is None else start
-    fields = (slurm_job_id, uid, state, submitted, begins, slurm_job_id, reason, nodes, f"train {word}")
+    state, reason = ("PENDING", "Priority") if job.start is None else ("RUNNING", "None")
+    begins = job.submitted + 90_000 if job.start is None else job.start
+    fields = (job.slurm_job_id, job.uid, state, job.submitted, begins, job.slurm_job_id, reason, job.nodes,
+              f"train {job.word}")  # fmt: skip
     return "@" + "@".join(map(str, fields)) + "\n"
 
 

@@ -6,6 +6,7 @@ processor, squeue's own apart; memory is that of all of them at once, shared pag
 
 from __future__ import annotations
 
+import json
 import os
 import resource
 import shutil
@@ -21,7 +22,7 @@ from bench.made_site import MadeSite, make
 from bench.row import Row
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
 
 TICK = [sys.executable, "-c", "import sys; from slurm_dispatch.cli.main import run; sys.argv[0] = 'dispatch'; run()",
         "tick"]  # fmt: skip
@@ -95,35 +96,39 @@ def wake(site: MadeSite) -> Iterator[Row]:
     taken = []
     try:
         _until(lambda: _last(site) > time.time() - MINUTE_S / 2)
-        for number in range(WAKES):
+        starts = sorted(name for name in os.listdir(os.path.join(site.state, "notes")) if name.startswith("start."))
+        for number, start in enumerate(starts[:WAKES]):
             time.sleep(0.5 + 0.013 * number)  # no step of the loop's own
             calls = os.path.getsize(site.calls)
             begun = time.monotonic()
-            _leave_note(site, number)
+            _leave_note(site, start)
             _until(lambda calls=calls: os.path.getsize(site.calls) > calls)  # type: ignore[misc]
             taken.append(time.monotonic() - begun)
     finally:
         process.send_signal(signal.SIGTERM)
         process.wait()
-    yield Row(f"loop, {site.count:,} jobs, note to squeue (median of {WAKES})", statistics.median(taken), goal_s=WAKE_S)
-    yield Row(f"loop, {site.count:,} jobs, note to squeue (longest of {WAKES})", max(taken))
+    what = f"loop, {site.count:,} jobs, note to squeue"
+    yield Row(f"{what} (median of {WAKES})", statistics.median(taken), goal_s=WAKE_S)
+    yield Row(f"{what} (longest of {WAKES})", max(taken))
 
 
-def _leave_note(site: MadeSite, number: int) -> None:
-    """An end note of a running job that the tick cannot use: one more each time."""
+def _leave_note(site: MadeSite, start: str) -> None:
+    """The end note of the execution whose start note is ``start``; squeue still says that it runs."""
     notes = os.path.join(site.state, "notes")
-    start = sorted(name for name in os.listdir(notes) if name.startswith("start."))[number]
-    _, key, generation, submission, slurm_job_id, _ = start.split(".")
-    name = f"end.{key}.{generation}.{submission}.{slurm_job_id}.0.{time.time_ns()}"
-    path = os.path.join(notes, name)
-    with open(path + ".new", "w", encoding="ascii") as stream:
-        stream.write("{}")
-    os.chown(path + ".new", os.stat(notes).st_uid, -1)
-    os.rename(path + ".new", path)
+    with open(os.path.join(notes, start), encoding="ascii") as stream:
+        body = json.load(stream)
+    at = time.time_ns()
+    name = f"end.{body['job']}.0.1.{body['slurm_job_id']}.{body['start_time']}.{at}"
+    kept = ("v", "job", "generation", "submission", "shared", "cluster", "slurm_job_id", "start_time", "nodes", "uid")
+    end = {**{field: body[field] for field in kept}, "at": at / 1e9, "restart_seen": 0, "exit_code": "0:0"}
+    path = os.path.join(notes, ".tmp-bench")
+    with open(path, "w", encoding="ascii") as stream:
+        json.dump(end, stream)
+    os.chown(path, os.stat(notes).st_uid, -1)
+    os.rename(path, os.path.join(notes, name))
 
 
-def _until(true: object, deadline_s: float = 120.0) -> None:
-    assert callable(true)
+def _until(true: Callable[[], bool], deadline_s: float = 120.0) -> None:
     until = time.monotonic() + deadline_s
     while not true():
         if time.monotonic() > until:
@@ -132,7 +137,8 @@ def _until(true: object, deadline_s: float = 120.0) -> None:
 
 
 def _environment(site: MadeSite) -> dict[str, str]:
-    return {"DISPATCH_CONFIG": site.config, "PATH": os.environ.get("PATH", os.defpath), "PYTHONPATH": os.pathsep.join(sys.path)}
+    own = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
+    return {"DISPATCH_CONFIG": site.config, "PATH": os.environ.get("PATH", os.defpath), "PYTHONPATH": own}
 
 
 def _used(argv: list[str], site: MadeSite) -> tuple[float, float]:

@@ -47,13 +47,17 @@ def command(
     from slurm_dispatch.cli.many import act
     from slurm_dispatch.cli.wishes import bench
     from slurm_dispatch.controller import wish
+    from slurm_dispatch.errors import BadDataError, UsageError
     from slurm_dispatch.model.quantity import parse_duration
     from slurm_dispatch.records import people
     from slurm_dispatch.submit.limits import check_hold
 
-    for_s = None if length is None else parse_duration(length)
+    try:
+        for_s = None if length is None else parse_duration(length)
+    except BadDataError as error:
+        raise UsageError(f"--for: {error}", hint=error.hint) from error
     if for_s == 0:
-        raise click.BadParameter("a hold of no length holds nothing", param_hint="--for")
+        raise UsageError("--for: a hold of no length holds nothing")
     here = bench()
 
     def work(record: Record) -> dict[str, Any]:

@@ -83,6 +83,15 @@ def _row(entry: dict[str, Any], now: float) -> list[str]:
     from slurm_dispatch.cli.layout import age, dash
 
     left_s = entry["left_s"]
-    left = f"not yet: {entry['phase']}" if left_s is None else age(now + left_s, now).removeprefix("in ")
+    left = f"not yet: {entry['phase']}" if left_s is None else _length(left_s)
     since = dash(None if entry["since"] is None else age(entry["since"], now))
     return [entry["job"], entry["name"], entry["user"], entry["why"], since, left, entry["reason"]]
+
+
+def _length(seconds: float) -> str:
+    """Two units: a hold that has just begun is not a day shorter than it is."""
+    minutes = -(-int(seconds) // 60)
+    days, hours, minutes = minutes // 1440, minutes // 60 % 24, minutes % 60
+    if days:
+        return f"{days}d {hours}h"
+    return f"{hours}h {minutes}m" if hours else f"{minutes}m"

@@ -114,7 +114,7 @@ def _text(key: str, state: State, facts: Sequence[Fact], seen: Glance, now: floa
         ("owner", f"{spec.user} (uid {spec.uid}), submitted on {spec.host}"),
         ("state", state_text(state)),
         ("checkpoint", dash(spec.root) + (" (shared)" if spec.shared else "")),
-        ("script", f"{' '.join([script, *spec.script_args])}, in {spec.workdir}{_on_disk(state)}"),
+        ("script", f"{' '.join([script, *spec.script_args])}, in {spec.workdir}"),
         ("rules", "; ".join(spec.rules) if spec.rules else "built in"),
         ("created", both(state.created, now)),
         ("changed", both(state.changed, now)),
@@ -125,6 +125,12 @@ def _text(key: str, state: State, facts: Sequence[Fact], seen: Glance, now: floa
         told = f"not told: {seen.trouble}"
     if told:
         lines.insert(3, ("in Slurm", told))
+    changed = _on_disk(state)
+    if changed:
+        lines.insert([name for name, _ in lines].index("script") + 1, ("on disk", changed))
+    if state.hold is not None:
+        hold = state.hold
+        lines.append(("hold", f"{hold.reason}, by {hold.by}, {both(hold.at, now)}"))
     decision = state.decision
     if decision is not None:
         text = f"{decision.outcome}: {decision.action}, because {decision.reason} (fact {decision.seq})"
@@ -157,7 +163,8 @@ def _on_disk(state: State) -> str:
         return ""
     if hashlib.sha256(content).hexdigest() == state.script_sha256:
         return ""
-    return f"; the file is another by now, and dispatch update {spec.job} --script {spec.script_name} takes it"
+    path = os.path.join(spec.workdir, spec.script_name)
+    return f"the script is another by now; dispatch update {spec.job} --script {path} takes it"
 
 
 _SETTLED = {"open": "no answer yet", "submitted": "-", "rejected": "rejected", "burnt": "never arrived"}

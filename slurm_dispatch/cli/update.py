@@ -135,6 +135,7 @@ def _update(here: Bench, record: Record, asked: _Asked) -> str:
 
 def _what(found: Update, asked: _Asked) -> str:
     """What changes, in a few words."""
+    from slurm_dispatch.config.settings import JOB_SETTINGS
     from slurm_dispatch.slurm.options import parse
     from slurm_dispatch.submit.update import canonical
 
@@ -147,8 +148,17 @@ def _what(found: Update, asked: _Asked) -> str:
     ]
     parts += [] if found.rules is None else [f"the rules {'; '.join(found.rules)}"]
     parts += [
-        f"{name.replace('_', ' ')} {value}"
-        for name, value in found.settings.items()
-        if name not in {"origins", "account", "partition"}
+        f"--{setting.name}={_shown(setting.kind, found.settings[setting.field])}"
+        for setting in JOB_SETTINGS
+        if setting.field in found.settings
     ]
     return ", ".join(parts)
+
+
+def _shown(kind: str, value: Any) -> str:
+    from slurm_dispatch.cli.layout import clock
+    from slurm_dispatch.model.quantity import duration
+
+    if kind == "date":
+        return clock(value)
+    return duration(value) if kind == "seconds" else str(value)

@@ -57,7 +57,7 @@ def text(key: str, name: str, why: Why) -> str:
         lines += [f"  {seq:>{width}}  {says}" for seq, says in why.stands_on]
     if why.inputs:
         lines += ["", "and on what the site said then:"]
-        lines += [f"  {name}: {value}" for name, value in why.inputs]
+        lines += [f"  {name}: {_input(name, value)}" for name, value in why.inputs]
     if why.budget or why.caps:
         lines += ["", "Used, of what there is:"]
         budget = [(cause, used, "any number" if most is None else str(most)) for cause, used, most in why.budget]
@@ -67,3 +67,19 @@ def text(key: str, name: str, why: Why) -> str:
         lines += ["", "What would change it:"]
         lines += [f"  {line}" for line in why.would_change]
     return "\n".join(one_line(line) if line else "" for line in lines)
+
+
+def _input(name: str, value: str) -> str:
+    """A number as people read it; what it was exactly ``--json`` shows."""
+    from slurm_dispatch.cli.layout import clock
+    from slurm_dispatch.model.quantity import duration
+
+    try:
+        number = float(value)
+    except ValueError:
+        return value
+    if name in {"now", "maintenance_until"}:
+        return clock(number)
+    if name.endswith("_s"):
+        return duration(number)
+    return f"{number:.2f}" if name == "jitter" else value

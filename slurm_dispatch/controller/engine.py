@@ -327,6 +327,9 @@ class Engine:
         whose = self._whose(state)
         self.said.account, self.said.partition = whose.account[:128], whose.partition[:128]
         self.said.clock = state.phase is Phase.HELD
+        site = self._view.site
+        if any(it[0] == state.spec.job for it in (*site.answers, *site.told)):
+            self.said.view = site.number
         elder = state.elder
         if elder is not None and elder.suspected is not None and state.phase is not Phase.CLOSED:
             self.said.overlap = elder.suspected.at

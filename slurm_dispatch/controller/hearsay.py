@@ -62,6 +62,7 @@ class Hearsay:
     :param clock: it counts by the site's clock.
     :param ask: executions whose cessation is to be asked, as :func:`~slurm_dispatch.records.cessation.question` has
         them.
+    :param view: the number of the pass's view, where that had an answer for this job, which it has taken; else 0.
     :param last: they are asked even if they were asked a moment ago: the hold runs out.
     """
 
@@ -74,6 +75,7 @@ class Hearsay:
     ask: list[AskedExecution] = field(default_factory=list)
     last: bool = False
     tell: list[Message] = field(default_factory=list)
+    view: int = 0
 
 
 def pack(it: Hearsay) -> dict[str, Any]:
@@ -89,6 +91,7 @@ def pack(it: Hearsay) -> dict[str, Any]:
         "clock": it.clock,
         "ask": [question(execution).decode("ascii") for execution in it.ask[:ASKED_MAX]],
         "last": it.last,
+        "view": it.view,
         "tell": [[told.on, told.what, told.name, told.why, told.reason] for told in it.tell],
     }
 
@@ -116,6 +119,7 @@ def unpack(content: object, uid: int, user: str) -> Hearsay:
             ask=[_asked(row, uid, user) for row in _list(content["ask"], ASKED_MAX)],
             last=content["last"] is True,
             tell=[_message(*row) for row in _list(content["tell"], TOLD_MAX)],
+            view=_count(content["view"]),
         )
     except (KeyError, IndexError, TypeError, ValueError) as error:
         raise BadDataError(f"what it says for the site makes no sense: {error}") from error
@@ -147,6 +151,12 @@ def _asked(row: object, uid: int, user: str) -> AskedExecution:
         raise TypeError("a question is no text")
     it = parse_question(row.encode("ascii"))
     return AskedExecution(it.cluster, it.slurm_job_id, it.attempt, it.nodes, it.start, it.end, uid, user, it.words)
+
+
+def _count(value: object) -> int:
+    if type(value) is not int or not 0 <= value < 1 << 62:
+        raise ValueError("a number is none")
+    return value
 
 
 def _submission(value: object) -> int:

@@ -10,7 +10,7 @@ from slurm_dispatch.controller import breaker, clock, maintenance, memory, recen
 from slurm_dispatch.controller.breaker import Breaker
 from slurm_dispatch.controller.recent import Recent
 from slurm_dispatch.controller.silence import Silence
-from slurm_dispatch.controller.tickfile import read_file, write_file
+from slurm_dispatch.controller.tickfile import number, read_file, write_file
 from slurm_dispatch.durable import sweep
 
 if TYPE_CHECKING:
@@ -21,11 +21,16 @@ if TYPE_CHECKING:
     from slurm_dispatch.controller.memory import Entry
 
 FOLDER = "tick"
+LAST = "last"
+"""The file whose time is that of the last tick."""
 
 
 @dataclass(frozen=True, slots=True)
 class Hints:
-    """What ticks remember of the site. The default is what a site has whose files were removed."""
+    """What ticks remember of the site. The default is what a site has whose files were removed.
+
+    :param last: Unix seconds when the last tick ended.
+    """
 
     clock: Clock | None = None
     silence: Silence = field(default_factory=Silence)
@@ -33,13 +38,18 @@ class Hints:
     recent: Recent = field(default_factory=Recent)
     breaker: Breaker = field(default_factory=Breaker)
     windows: tuple[Window, ...] = ()
+    last: float | None = field(default=None, compare=False)
 
 
 def read(folder: str) -> dict[str, Any]:
     """What the files in ``folder`` hold, as JSON has it, for :func:`unpack`."""
     names = (clock.NAME, silence.NAME, memory.NAME, recent.NAME, breaker.NAME)
     windows = [maintenance.content(window) for window in maintenance.read_windows(folder)]
-    return {**{name: read_file(folder, name) for name in names}, "maintenance": windows}
+    try:
+        last = os.lstat(os.path.join(folder, LAST)).st_mtime
+    except OSError:
+        last = None
+    return {**{name: read_file(folder, name) for name in names}, "maintenance": windows, LAST: last}
 
 
 def unpack(content: Mapping[str, Any]) -> Hints:
@@ -62,6 +72,7 @@ def unpack(content: Mapping[str, Any]) -> Hints:
         recent.from_content(part(recent.NAME)),
         breaker.from_content(part(breaker.NAME)),
         tuple(window for window in windows if window is not None),
+        number(content.get(LAST)) or None,
     )
 
 
@@ -73,7 +84,7 @@ def load(folder: str) -> Hints:
 def changes(before: Hints, after: Hints) -> dict[str, dict[str, Any]]:
     """The files that must be written, by name: nothing at all where nothing changed."""
     found: dict[str, dict[str, Any]] = {}
-    if after.clock is not None and after.clock != before.clock and after.clock.wanted > 0.0:
+    if after.clock is not None and after.clock.wanted > 0.0 and clock.is_news(before.clock, after.clock, before.last):
         found[clock.NAME] = clock.content(after.clock)
     if after.silence != before.silence and (_told(after.silence) or _told(before.silence)):
         found[silence.NAME] = silence.content(after.silence)

@@ -43,6 +43,8 @@ OLD_S = 310.0
 OPEN_TURN_S = 3600.0
 """An open job is visited once in this time, whatever its entry says."""
 CLOSED_TURN_S = 86400.0
+GROUP_LEAST = 64
+"""Jobs of an owner, at least, that have their turn together: a child for a few would cost more than they do."""
 DUE_SLACK_S = 5.0
 """A time to look again that moves by less than this is the same: it is not worth a write."""
 WORK = "work"
@@ -122,7 +124,7 @@ class Index:
         self.changed = self.changed or bool(gone)
 
     def pick(
-        self, uid: int, keys: Iterable[str], notes: Mapping[str, Sequence[str]], view: View, last: float | None
+        self, uid: int, keys: Collection[str], notes: Mapping[str, Sequence[str]], view: View, last: float | None
     ) -> Pick:
         """Which of the jobs ``keys`` of ``uid`` are visited.
 
@@ -134,7 +136,7 @@ class Index:
         reading = view.site.clock()
         clock = None if reading is None else CLOCK + reading.id
         told = view.told
-        nothing = notes_of(())
+        nothing, groups = notes_of(()), groups_of(len(keys))
         for key in keys:
             entry = self.entries.get(key)
             if (
@@ -146,7 +148,7 @@ class Index:
                 or (told and entry.line != line_of(lines(view, key, uid, entry.object)))
                 or (entry.needs.startswith(CLOCK) and entry.needs != clock)
                 or (suspects and entry.needs == SILENT and _is_on(view.of_id(entry.object), suspects))
-                or turns_up(key, last, view.at, CLOSED_TURN_S if entry.phase == "closed" else OPEN_TURN_S)
+                or turns_up(key, last, view.at, _TURNS_S.get(entry.phase, OPEN_TURN_S), groups=groups, of=uid)
             ):
                 picked.visit.append(key)
             else:
@@ -171,15 +173,25 @@ def _is_on(queued: QueueJob | None, nodes: Mapping[str, float]) -> bool:
         return True
 
 
-def turns_up(key: str, last: float | None, now: float, period_s: float) -> bool:
-    """It is the job's turn to be visited: once in ``period_s``, each job at its own moment.
+def turns_up(
+    key: str, last: float | None, now: float, period_s: float, *, groups: int = 1 << 16, of: int = 0
+) -> bool:
+    """It is the job's turn to be visited: once in ``period_s``, each group of jobs at its own moment.
 
     :param last: Unix seconds when the last tick ended.
+    :param groups: into how many groups the jobs are put by their keys.
+    :param of: the owner: each one's groups have other moments.
     """
     if last is None or now - last >= period_s:
         return True
-    offset = zlib.crc32(key.encode("ascii", "replace")) / 2**32 * period_s
+    place = (zlib.crc32(key.encode("ascii", "replace")) % groups + zlib.crc32(b"%d" % of) / 2**32) / groups
+    offset = place * period_s
     return (now - offset) // period_s != (last - offset) // period_s
+
+
+def groups_of(count: int) -> int:
+    """Into how many groups an owner's jobs are put that have their turn together: each turn is a child of his."""
+    return 1 << max(0, (count // GROUP_LEAST).bit_length() - 1) if count >= GROUP_LEAST else 1
 
 
 def since_of(before: Entry | None, stamp: int, now: float) -> float:
@@ -195,7 +207,10 @@ def since_of(before: Entry | None, stamp: int, now: float) -> float:
 
 def lines(view: View, key: str, uid: int, slurm_job_id: int) -> list[QueueJob]:
     """The objects of the queue that count for a job: its owner's with its word, and the current one."""
-    found = [job for job in view.of_key(key) if job.uid == uid]
+    found = view.of_key(key)
+    if len(found) == 1 and found[0].uid == uid and slurm_job_id in {0, found[0].slurm_job_id}:
+        return found  # nearly always
+    found = [job for job in found if job.uid == uid]
     if slurm_job_id and all(job.slurm_job_id != slurm_job_id for job in found):
         current = view.of_id(slurm_job_id)
         if current is not None:
@@ -313,6 +328,7 @@ def entry_of(row: str) -> Entry | None:
         return None
 
 
+_TURNS_S = {Phase.CLOSED.value: CLOSED_TURN_S}
 _PHASES = frozenset(phase.value for phase in Phase)
 _NEEDS = frozenset({_NONE, WORK, SILENT})
 

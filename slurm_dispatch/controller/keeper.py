@@ -44,6 +44,13 @@ TELL_AT_ONCE = 4
 TELLING_MAX = 1_000
 """Messages that wait; more come again with the next ticks."""
 RESERVE_S = 5.0
+READY_S = 60.0
+"""A job is looked at again and again for what came for it, so long; after that with the full passes."""
+KEPT_S = 3600.0
+"""What came for a job that did not take it goes after this."""
+ASKED_MAX = 100_000
+VIEWS_MAX = 64
+"""Views that are kept, for children that end many passes after they began."""
 SAID_MAX = 100
 """Different troubles with the command that are said."""
 _LOOK_S = 0.01
@@ -84,7 +91,9 @@ class Keeper:
         self._under_way: dict[str, tuple[str, int, str]] = {}
         self._asked: dict[Question, float] = {}  # when (monotonic)
         self._answers: dict[Question, CessationAnswer] = {}
-        self._given: SiteView | None = None
+        self._came: dict[str, float] = {}  # by key: when (monotonic) something for it came
+        self._views: dict[int, SiteView] = {}
+        self._number = 0
 
     def begin(self, content: Mapping[str, Any], at: float, *, full: bool) -> SiteView:
         """What the pass knows of the site.
@@ -95,7 +104,7 @@ class Keeper:
         """
         self._collect()
         self._before = before = hints.unpack(content)
-        reading = clock.advance(before.clock, at, self._rules.gap_s)
+        reading = clock.advance(before.clock, at, self._rules.gap_s, last=before.last)
         suspects = Suspects(why="not asked")
         seen = before.silence
         if (full and self._nodes_matter(before, at)) or self._is_waited_for(before):
@@ -115,8 +124,8 @@ class Keeper:
             self._nodes = Unknown("not asked")
         opened = breaker.judge(before.breaker, before.recent, seen.drained, self._rules.bounds, at)
         self._now = replace(before, clock=reading, silence=seen, breaker=opened)
-        self._heard.clear()
-        self._given = SiteView(
+        self._number += 1
+        view = self._views[self._number] = SiteView(
             rules=self._rules,
             hints=self._now,
             nodes=self._nodes,
@@ -125,8 +134,10 @@ class Keeper:
             told=dict(self._told),
             cessation=self._asker is not None and self._asker.answers,
             known=True,
+            number=self._number,
         )
-        return self._given
+        self._views.pop(self._number - VIEWS_MAX, None)
+        return view
 
     def _is_waited_for(self, before: Hints) -> bool:
         """A node is silent, and a job may be waiting for the moment from which that counts."""
@@ -146,13 +157,14 @@ class Keeper:
     def hear(self, key: str, uid: int, user: str, said: Hearsay) -> None:
         """Take what the child of ``uid``, called ``user`` here, reported about one of its jobs."""
         self._heard.append(_Heard(key, uid, user, said))
-        if self._given is not None:  # what it was given has become facts
-            for question in self._given.answers:
-                if question[0] == key:
-                    self._answers.pop(question, None)
-            for told in self._given.told:
-                if told[0] == key:
-                    self._told.pop(told, None)
+        view = self._views.get(said.view)
+        if view is not None:  # its own one: a child can end passes after it began
+            for question, answer in view.answers.items():
+                if question[0] == key and self._answers.get(question) is answer:
+                    del self._answers[question]
+            for about in view.told:
+                if about[0] == key:
+                    self._told.pop(about, None)
         self._ask(key, said)
         for message in said.tell:
             self._tell(key, uid, user, message)
@@ -189,6 +201,7 @@ class Keeper:
         if reading is not None and any(it.said.clock for it in self._heard):
             reading = clock.wanted(reading, now)
         self._now = replace(after, clock=reading, memory=remembered, recent=happened, breaker=opened)
+        self._heard.clear()
         for line in breaker.said(self._before.breaker, opened):
             self._log(line)
         return hints.changes(self._before, self._now)
@@ -203,10 +216,11 @@ class Keeper:
     # What children do meanwhile.
 
     def ready(self) -> set[str]:
-        """The keys of jobs for which something has come since: they are to be looked at."""
+        """The keys of jobs for which something has just come: they are to be looked at."""
         self._collect()
-        keys = {told[0] for told in self._told}
-        return keys | {key for key, _ in self._answers}
+        now = time.monotonic()
+        waiting = {about[0] for about in self._told} | {key for key, _ in self._answers}
+        return {key for key in waiting if now - self._came.get(key, now) < READY_S}
 
     def busy(self) -> bool:
         """A command still runs, whose answer will be wanted."""
@@ -219,18 +233,30 @@ class Keeper:
             self._asker.stop()
 
     def _collect(self) -> None:
+        now = time.monotonic()
         if self._asker is not None:
-            self._answers.update(self._asker.collect(_LOOK_S))
+            came = self._asker.collect(_LOOK_S)
+            self._answers.update(came)
+            self._came.update((key, now) for key, _ in came)
         for ended in self._telling.wait(_LOOK_S):
             about = self._under_way.pop(ended.name, None)
             if about is not None:
                 status = None if ended.answer is None else json.loads(ended.answer)
                 self._told[about] = status
+                self._came[about[0]] = now
                 if status != 0:
                     why = ended.why or (
                         "it could not be run, or not to its end" if status is None else f"status {status}"
                     )
                     self._say_once(f"the notify command fails: {why}")
+
+        # A record that takes nothing any more must not keep what came for it.
+        for key in [key for key, at in self._came.items() if now - at > KEPT_S]:
+            del self._came[key]
+            self._answers = {question: answer for question, answer in self._answers.items() if question[0] != key}
+            self._told = {about: status for about, status in self._told.items() if about[0] != key}
+        if len(self._asked) > ASKED_MAX:
+            self._asked = {question: at for question, at in self._asked.items() if now - at < KEPT_S}
 
     def _ask(self, key: str, said: Hearsay) -> None:
         if self._asker is None or not said.ask:

@@ -18,7 +18,7 @@ from slurm_dispatch.errors import DispatchError
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-POLL_S = 0.1
+POLL_S = 0.05
 """How often the folder's time stamp is read: a note is seen within this, and one stat costs microseconds."""
 LIST_S = 1.0
 """How often the folder is listed whatever its time stamp says: some filesystems keep whole seconds only."""
@@ -131,13 +131,16 @@ def wait_for_note(folder: str, known: list[str] | None) -> bytes:
     until = time.monotonic() + LIFE_S
     stamp = -1
     listed = -LIST_S
+    again = False
     names: list[str] = []
     while os.getppid() == parent and time.monotonic() < until:
         now = time.monotonic()
         found = os.stat(folder).st_mtime_ns
-        if found != stamp or now - listed >= LIST_S:
+        changed = found != stamp
+        # Once more after a change: a note that came just after the listing can have left the same time stamp.
+        if changed or again or now - listed >= LIST_S:
             names = [name for name in os.listdir(folder) if name.startswith(URGENT + TIMELY)]
-            stamp, listed = found, now
+            stamp, listed, again = found, now, changed
             if set(names) - before:
                 break
         time.sleep(POLL_S)

@@ -30,7 +30,7 @@ OWNER_MOST = 0.4
 WEIGHT: Mapping[str, float] = {
     "node_fail": 1.0,
     "boot_fail": 1.0,
-    "suspect": 1.0,
+    "suspect": 0.7,
     "launch_failed": 0.7,
     "stalled": 0.3,
     "failed": 0.15,

@@ -71,6 +71,7 @@ class SiteView:
     :param answers: (key of the job that asked, attempt): an answer about cessation that has just come.
     :param told: (key, seq of the hold, what): the status of the command that told the owner.
     :param cessation: somebody answers about cessation.
+    :param number: which pass it is of, from 1.
     :param known: a tick made it, which asks and tells for the jobs; false for what a user runs himself.
     """
 
@@ -82,6 +83,7 @@ class SiteView:
     told: Mapping[tuple[str, int, str], int | None] = field(default_factory=dict)
     cessation: bool = False
     known: bool = False
+    number: int = 0
     cache: Cache = field(default_factory=Cache, compare=False)
 
     def policy(self, base: Policy, whose: Whose, tally: Tally, now: float, jitter: float) -> Policy:

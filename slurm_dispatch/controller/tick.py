@@ -55,7 +55,9 @@ REPEAT_S = 3600.0
 SAID_MAX = 10_000
 """Troubles that are remembered as said."""
 OWNER_ANSWER_MAX = 16 << 20
-"""Bytes that one owner's child may answer: the reports of 20,000 jobs with all their notes."""
+"""Bytes that one owner's child may answer: the reports of :data:`OWNER_JOBS_MAX` jobs with all their notes."""
+OWNER_JOBS_MAX = 10_000
+"""Jobs that one owner's child works on; the next child takes the next ones."""
 OWNER_LINES_MAX = 200
 """Lines of the log from one owner's jobs in one pass."""
 RESERVE_S = 5.0
@@ -118,7 +120,7 @@ class Controller:
         self._children = Children(answer_max=OWNER_ANSWER_MAX) if children is None else children
         self._memory = Memory()
         self._site = SiteFolder(settings, self._trouble)
-        self._under_way: dict[str, _Work] = {}
+        self._under_way: dict[str, list[_Work]] = {}  # by child; one after the other
         self._moved: dict[int, list[str]] = {}  # by uid: jobs whose records were seen to have changed
         self._basis = ""
         self._to_write: tuple[dict[str, None], dict[str, None]] = ({}, {})  # in order, each once
@@ -276,8 +278,7 @@ class Controller:
                 looks.append(self._look(uid, tuple(visit[uid]), stamps))
         self._collect(patience_s, looks)
         for name in looks:
-            work = self._under_way.get(name)
-            if work is not None:
+            for work in self._under_way.get(name, ()):
                 work.late, visit[work.uid] = True, []
         for uid, keys in self._moved.items():
             visit[uid] += keys
@@ -292,7 +293,7 @@ class Controller:
     def _look(self, uid: int, keys: tuple[str, ...], stamps: Mapping[str, int]) -> str:
         """Start the child that looks which records have changed; its name."""
         name, jobs_folder = f"uid {uid}", self._jobs_folder()
-        self._under_way[name] = _Work(uid, keys, stamps=stamps)
+        self._under_way[name] = [_Work(uid, keys, stamps=stamps)]
         self._children.start(name, *self._as_owner(uid, lambda _: owner.moved(jobs_folder, stamps)))
         return name
 
@@ -307,9 +308,11 @@ class Controller:
                     self._memory.asked.pop(key, None)
                     self._memory.due.pop(key, None)
                 continue
-            notes = frozenset(note.name for key in keys for note in view.notes_of(key))
-            self._under_way[name] = _Work(uid, tuple(keys), notes)
-            self._children.start(name, *self._as_owner(uid, self._owners_work(uid, tuple(keys), view)))
+            for first in range(0, len(keys), OWNER_JOBS_MAX):
+                part = tuple(keys[first : first + OWNER_JOBS_MAX])
+                notes = frozenset(note.name for key in part for note in view.notes_of(key))
+                self._under_way.setdefault(name, []).append(_Work(uid, part, notes))
+                self._children.start(name, *self._as_owner(uid, self._owners_work(uid, part, view)))
 
     def _owners_work(self, uid: int, keys: tuple[str, ...], view: View) -> Callable[[float], bytes]:
         found = self._memory.indexes.get(uid)
@@ -346,7 +349,9 @@ class Controller:
                 return
 
     def _take(self, ended: Ended) -> None:
-        work = self._under_way.pop(ended.name)
+        work = self._under_way[ended.name].pop(0)
+        if not self._under_way[ended.name]:
+            del self._under_way[ended.name]
         uid, memory = work.uid, self._memory
         if ended.answer is None:
             self._trouble(ended.name, f"the jobs of {ended.name}: {ended.why}")

@@ -79,6 +79,8 @@ def submitted(record: Record, means: Means, view: View) -> str:
         return f"; whether Slurm has submission {current.number} is not known yet, and the next ticks find out"
     if state.phase is Phase.HELD and state.holding is not None:
         return f", and is held: {state.holding.reason}"
+    if state.phase is Phase.NEW and state.spec.supersedes is not None:
+        return f"; the next ticks go on once it is known what runs of job {state.spec.supersedes}"
     if state.closed is not None:
         return f", and is closed: {state.closed.why} ({state.closed.reason})"
     return "; the next tick goes on" + (f" ({report.trouble})" if report.trouble else "")

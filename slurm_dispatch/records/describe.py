@@ -28,6 +28,8 @@ def state_text(state: State) -> str:
         return f"held: {state.holding.why}"
     if state.phase is Phase.SUBMITTING:
         return "submitting, no answer yet"
+    if state.hold is not None:
+        return f"{state.phase}, then held"
     return str(state.phase)
 
 

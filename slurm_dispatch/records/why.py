@@ -86,7 +86,7 @@ def explain(
 
 def _nothing_yet(state: State) -> str:
     if state.phase is Phase.NEW and state.spec.supersedes is not None:
-        return f"it waits until job {state.spec.supersedes} is closed"
+        return f"it goes on once job {state.spec.supersedes} is closed and it is known what still runs of it"
     texts = {
         Phase.NEW: "sbatch was not called",
         Phase.SUBMITTING: "its first submission has no answer",

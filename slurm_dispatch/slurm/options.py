@@ -105,6 +105,9 @@ WAIT_FOR_SWITCHES = "SBATCH_WAIT4SWITCH"
 SOMETIMES_VALUE = frozenset({"requeue", "get-user-env"})
 """Options whose value only some versions take: requeue from 25.11 on, get-user-env before 26.05."""
 
+MEMORY = frozenset({"mem", "mem-per-cpu", "mem-per-gpu"})
+"""Of these sbatch takes one."""
+
 # Two spellings of one option.
 SAME: dict[str, str] = {"cluster": "clusters", "tasks-per-node": "ntasks-per-node", "core-spec": "core-spec"}
 

@@ -13,7 +13,7 @@ from slurm_dispatch.errors import BadDataError
 from slurm_dispatch.model.hostlist import expand
 from slurm_dispatch.slurm.directives import sbatch_options, without
 from slurm_dispatch.slurm.limits import NAMES, PREFIX, as_resource, propagated
-from slurm_dispatch.slurm.options import parse, without_options
+from slurm_dispatch.slurm.options import MEMORY, parse, without_options
 from slurm_dispatch.slurm.port import SbatchCall
 
 if TYPE_CHECKING:
@@ -77,7 +77,9 @@ def resubmission(
     added = [_merged(change, recorded.last("exclude") or given.last("exclude")) for change in changes]
     if _collide(changes, recorded.last("nodelist") or given.last("nodelist")):
         gone.add("nodelist")  # the two together ask for nodes that are not to be had
-    kept = without_options(spec.argv, gone)
+    # sbatch takes one way to ask for memory on a command line, and that one stands above the script's.
+    grown = MEMORY if any(change.startswith("--mem=") for change in changes) else frozenset[str]()
+    kept = without_options(spec.argv, gone | grown)
     variables = {name: value for name, value in _variables(environment).items() if name not in _CARRIED}
     variables.update(carried(spec))  # as the specification says it now: an update may have changed a setting since
     asked = recorded.last("propagate") or given.last("propagate")

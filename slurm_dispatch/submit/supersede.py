@@ -13,6 +13,8 @@ from typing import TYPE_CHECKING
 from slurm_dispatch.errors import UsageError, show
 from slurm_dispatch.model.epoch import GENERATION_MAX
 from slurm_dispatch.model.identity import new_key
+from slurm_dispatch.records.changes import KEPT
+from slurm_dispatch.slurm.options import MEMORY, without_options
 from slurm_dispatch.submit.environment import as_recorded, for_job
 
 if TYPE_CHECKING:
@@ -26,11 +28,12 @@ if TYPE_CHECKING:
 
 
 def make_repeated(folder: StateFolder, elder: State, record: Record, *, keep: int | None, by: str) -> Record:
-    """The record of a job that is the elder once more: its script, its environment and its settings.
+    """The record of a job that is the elder once more: its script, its environment, its settings, and the limits that
+    rules have given it since.
 
     :param record: the elder's.
     """
-    spec = _after(elder, elder.spec, keep)
+    spec = _after(elder, replace(elder.spec, argv=_grown(elder)), keep)
     variables = read_environment(record.environment())
     own = for_job(variables, spec, record=folder.record(spec.job).folder)
     packed = "".join(f"{name}={value}\0" for name, value in own.items()).encode("utf-8", "surrogateescape")
@@ -59,6 +62,18 @@ def make_new(
     spec = _after(elder, replace(given, root=elder.spec.root, cluster=given.cluster or elder.spec.cluster), keep)
     own = for_job(environment, spec, record=folder.record(spec.job).folder)
     return folder.create_job(spec, request.script.content, as_recorded(own), by=by)
+
+
+def _grown(elder: State) -> tuple[str, ...]:
+    """The elder's options, with what a rule has made of them for its latest submission or its next one."""
+    latest = elder.current if elder.due is None else elder.due
+    changes = () if latest is None else latest.changes
+    names = {it: it.removeprefix("--").partition("=")[0] for it in changes if it.startswith(KEPT)}
+    kept = [it for it, name in names.items() if name not in elder.given]
+    gone = {names[it] for it in kept}
+    if "mem" in gone:
+        gone |= MEMORY
+    return (*without_options(elder.spec.argv, gone), *kept)
 
 
 def _after(elder: State, spec: Spec, keep: int | None) -> Spec:

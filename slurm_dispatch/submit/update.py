@@ -11,7 +11,7 @@ from slurm_dispatch.config.settings import JOB_SETTINGS
 from slurm_dispatch.errors import UsageError, show
 from slurm_dispatch.records.spec import CHANGEABLE
 from slurm_dispatch.slurm.directives import sbatch_options
-from slurm_dispatch.slurm.options import OPTIONS, SAME, VALUE, parse, without_options
+from slurm_dispatch.slurm.options import MEMORY, OPTIONS, SAME, VALUE, parse, without_options
 from slurm_dispatch.slurm.resubmit import NOT_REPEATED
 from slurm_dispatch.submit.command_line import NOT_A_SUBMISSION, read_command_line
 from slurm_dispatch.submit.directives import own_directives
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 _ANOTHER = frozenset({"array", "wrap", "chdir", "uid", "gid", "clusters", "job-name"})
 NEVER = NOT_REPEATED | _ANOTHER | frozenset(NOT_A_SUBMISSION)
 """sbatch's options that cannot be changed: those that no later submission has, and those that make it another job."""
-_ALONE = (frozenset({"requeue", "no-requeue"}), frozenset({"mem", "mem-per-cpu", "mem-per-gpu"}))
+_ALONE = (frozenset({"requeue", "no-requeue"}), MEMORY)
 """Of each of these sbatch takes one."""
 _IN_SCRIPT = {"checkpoint": "root", "shared-checkpoint": "shared"}
 """Settings that make it another job, where a script says them otherwise."""

@@ -173,8 +173,8 @@ def records(cluster: Cluster) -> Iterator[Records]:
         cluster.run("ctl", ["scancel", "-u", "ada"], check=False)
         cluster.write(PROLOG, prolog, host=REFUSING, mode="755")
         # slurmd tells of the failed Prolog again and again, and its node would be drained each time.
-        for word in ("kill", "start"):
-            cluster.run(REFUSING, ["sh", "/src/docker/node", word])
+        cluster.run(REFUSING, ["sh", "/src/docker/node", "kill"], check=False)
+        cluster.run(REFUSING, ["sh", "/src/docker/node", "start"])
         if confined:
             cluster.run(CONFINED, ["sh", "/src/docker/node", "free"], timeout_s=LONG_S)
         cluster.reset()

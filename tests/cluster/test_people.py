@@ -107,7 +107,7 @@ def clean(cluster: Cluster) -> Iterator[None]:
 
 def test_superseded_while_it_runs_and_its_later_save_adopted(jobs: Jobs) -> None:
     """The new job resumes from the old one's latest and outranks what the old one saves later, which is then given
-    to it nevertheless. (C173)"""
+    to it nevertheless."""
     run = Run(jobs, rules=("failed:hold",))
     old = run.started(run.key, 1)
     assert run.resumed(old) == "none"

@@ -62,6 +62,14 @@ class SiteRig(Rig):
         """What a report has for the site."""
         return hearsay.unpack(report.site, self.uid, owner.user_name(self.uid))
 
+    def wait_for(self, what: str, true: Callable[[], Any]) -> None:
+        """Wait, without a pass, until ``true``."""
+        deadline = time.monotonic() + PATIENCE_S
+        while not true():
+            if time.monotonic() > deadline:
+                raise AssertionError(f"waited for {what} in vain: {self.log}")
+            time.sleep(0.02)
+
     def wait(self, what: str, true: Callable[[], Any]) -> None:
         """Pass until ``true``."""
         deadline = time.monotonic() + PATIENCE_S

@@ -109,6 +109,32 @@ def test_the_clock_counts_time_in_which_ticks_ran() -> None:
     assert seldom.ran_s == 90.0 + clock.GAP_S + 1.0  # a site whose ticks come so seldom
 
 
+def test_a_tick_that_comes_in_time_need_not_write_the_clock() -> None:
+    written = clock.wanted(clock.advance(None, NOW), NOW)
+    for minute in range(1, 60):  # nothing is written, and nothing is lost
+        now, last = NOW + 60.0 * minute, NOW + 60.0 * (minute - 1) + 1.0
+        reading = clock.advance(written, now, last=last)
+        assert reading.ran_s == 60.0 * minute
+        assert not clock.is_news(written, reading, last)
+    hourly = clock.advance(written, NOW + clock.WRITE_S, last=NOW + clock.WRITE_S - 60.0)
+    assert clock.is_news(written, hourly, NOW + clock.WRITE_S - 60.0)
+    late = clock.advance(written, NOW + 1800.0 + clock.GAP_S + 1.0, last=NOW + 1800.0)
+    assert late.ran_s == 1800.0  # up to the last tick before the gap
+    assert clock.is_news(written, late, NOW + 1800.0)
+    assert clock.is_news(written, clock.advance(written, NOW + 60.0), None)  # nothing tells of ticks in between
+    assert clock.advance(written, NOW + 1800.0).ran_s == 0.0
+    assert clock.is_news(None, written, NOW)
+
+
+def test_a_clock_that_is_wanted_again_does_not_count_the_time_before() -> None:
+    once = clock.wanted(clock.advance(None, NOW), NOW)
+    now = NOW + 2 * clock.WANTED_S
+    still = clock.advance(once, now, last=now - 60.0)
+    again = clock.wanted(still, now)
+    assert clock.is_news(once, again, now - 60.0)
+    assert clock.advance(again, now + 60.0, last=now + 1.0).ran_s == once.ran_s + 60.0
+
+
 def test_a_host_clock_that_steps_counts_nothing_twice() -> None:
     """Two hosts whose clocks differ, in turn."""
     reading = clock.wanted(clock.advance(None, NOW), NOW)

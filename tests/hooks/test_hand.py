@@ -255,7 +255,9 @@ def test_mounts_of_the_user_s_own_go_too(system_lab: Lab) -> None:
     assert system_lab.files() == []
 
 
-@pytest.mark.parametrize(("size", "uid"), [("0", OWNER), ("64", "0"), ("64", None)])
+@pytest.mark.parametrize(
+    ("size", "uid"), [("0", OWNER), ("64", "0"), ("64", None)], ids=["no-size", "of-root", "of-nobody"]
+)
 def test_without_a_folder_the_execution_is_as_ever(system_lab: Lab, size: str, uid: str | None) -> None:
     system_lab.configure(hand_kib=size)
     assert system_lab.run("prolog", SLURM_JOB_UID=uid).status == 0

@@ -40,7 +40,14 @@ esac
 
 
 class Recording(FakeSlurm):
-    """Keeps what each submission was called with, and who called."""
+    """Keeps what each submission was called with, and who called; what it makes is the owner's.
+
+    :param uid: the owner's, as whom the rig's passes, which are not in a child of his, submit too.
+    """
+
+    def __init__(self, folder: str, uid: int) -> None:
+        super().__init__(folder)
+        self.uid = uid
 
     def submit(self, call: SbatchCall, accepted: Callable[[Accepted], None] | None = None) -> SubmitAnswer:
         """As :class:`FakeSlurm`."""
@@ -52,7 +59,11 @@ class Recording(FakeSlurm):
                 own = (call.job_environment or b"").decode("utf-8", "surrogateescape").split("\0")
                 handed = dict(it.split("=", 1) for it in own if it)
                 script = call.script.decode() if call.script_at is not None else ""
-                self.set(number, handed=handed, own=dict(call.environment), caller=os.geteuid(), script=script)
+                self.set(number, handed=handed, own=dict(call.environment), caller=os.geteuid(), script=script,
+                         uid=self.uid)  # fmt: skip
+
+
+PASSES_MAX = 8
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,7 +86,7 @@ class Desk:
 
     def __init__(self, site: Site) -> None:
         self.site, self.rig, self.root = site, site.rig, site.root
-        self.slurm = self.rig.slurm = self.rig.port = Recording(str(site.folder / "slurm"))
+        self.slurm = self.rig.slurm = self.rig.port = Recording(str(site.folder / "slurm"), self.rig.uid)
         self.home = str(site.folder / "home")
         os.mkdir(self.home)
         os.chown(self.home, self.rig.uid, -1)
@@ -163,8 +174,16 @@ class Desk:
 
     def tick(self) -> None:
         """Ticks until nothing moves any more."""
-        self.rig.settle()
-        self.site.hand_over()
+        before: dict[str, int] = {}
+        for _ in range(PASSES_MAX):
+            self.rig.tick()
+            self.site.hand_over()
+            folders = {key: self.rig.record(key).facts_folder for key in self.keys()}
+            now = {key: len(os.listdir(path)) for key, path in folders.items() if os.path.isdir(path)}
+            if now == before:
+                return
+            before = now
+        raise AssertionError(f"still moving: {[report.lines for report in self.rig.reports.values()]}")
 
     def add(self, key: str, kind: str, **body: Any) -> Fact:
         """A fact of somebody else's."""

@@ -23,9 +23,9 @@ REASON = ("--reason", "the ghost was right")
 class Root:
     """A checkpoint root in which submission 1's run lived on after submission 2's began."""
 
-    def __init__(self, desk: Desk) -> None:
+    def __init__(self, desk: Desk, name: str = "root") -> None:
         self.desk = desk
-        self.path = os.path.join(desk.home, "root")
+        self.path = os.path.join(desk.home, name)
         os.mkdir(self.path)
         self.ghost = self.published(GHOST, Epoch(0, 1, 0), 900)
         self.heir = self.published(HEIR, Epoch(0, 1, 1), 120)
@@ -57,7 +57,7 @@ def root(desk: Desk) -> Root:
 
 @pytest.mark.parametrize("how", ["name", "path", "absolute"])
 def test_a_job_that_is_held_is_given_a_save_and_let_go(desk: Desk, root: Root, how: str) -> None:
-    """C173: what the ghost wrote later outranks nothing by itself, and a person may say that it counts."""
+    """What the ghost wrote later outranks nothing by itself, and a person may say that it counts."""
     key = desk.held(root=root.path)
     path = os.fsdecode(root.ghost.path)
     names = {"name": root.ghost.name, "path": path, "absolute": os.path.join(root.path, path)}

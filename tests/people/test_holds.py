@@ -74,7 +74,7 @@ def test_what_cannot_be_held_or_released(desk: Desk) -> None:
     assert "Missing option '--reason'" in desk.refused(64, "hold", running)
     assert "there is no reason" in desk.refused(64, "hold", running, "--reason", "  ")
     assert "longer than 1000" in desk.refused(64, "hold", running, "--reason", "x" * 1001)
-    assert "is not a duration" in desk.refused(65, "hold", running, "--reason", "x", "--for", "2")
+    assert "is not a duration" in desk.refused(64, "hold", running, "--reason", "x", "--for", "2")
     assert "holds nothing" in desk.refused(64, "hold", running, "--reason", "x", "--for", "0s")
     longest = desk.refused(77, "hold", running, "--reason", "x", "--for", "11d")
     assert "a hold of 11d is longer than the 10d that the site's longest_hold_s allows" in longest
@@ -115,7 +115,7 @@ def test_a_shared_hold_that_ran_out_is_released_at_once(desk: Desk) -> None:
 
 
 def test_a_shared_job_waits_and_a_person_lets_it_go(desk: Desk) -> None:
-    """C137: whatever ended it, nothing of it starts beside what may still run before somebody says so."""
+    """Whatever ended it, nothing of it starts beside what may still run before somebody says so."""
     key = desk.running(shared=True)
     desk.ended(key, "NODE_FAIL")
     desk.tick()
@@ -195,7 +195,10 @@ def test_holds_lists_who_waits_and_who_will(desk: Desk) -> None:
     assert "not yet: running" in rows[running]
     assert "a look first" in rows[running]
     assert " rule " in rows[failed]
-    assert "  10d  " in rows[failed]
+    assert "  10d 0h  " in rows[failed]
+    shown = desk.ok("show", running)
+    assert "state       running, then held\n" in shown
+    assert "hold        a look first, by user:" in shown
     found = json.loads(desk.ok("holds", "--reason-like", "a look*", "--json"))["holds"]
     assert [(it["job"], it["why"], it["left_s"]) for it in found] == [(running, "person", None)]
 

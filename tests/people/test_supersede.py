@@ -73,7 +73,7 @@ def test_a_shared_job_that_may_still_run_is_waited_for(desk: Desk) -> None:
     """P8: the new one gets no execution beside an older one before a person says so."""
     elder = desk.running(shared=True)
     key, text = superseded(desk, elder)
-    assert "the next tick goes on" in text  # what became of the old one's object is asked first
+    assert f"; the next ticks go on once it is known what runs of job {elder};" in text
     desk.tick()
     desk.tick()
     assert desk.phase(key) == "held"
@@ -195,6 +195,13 @@ def test_the_environment_and_the_changes_of_the_old_one_stay(desk: Desk) -> None
     assert made["handed"]["HOME"] == "/home/ada"
     assert made["handed"]["SLURM_DISPATCH_RECORD"] == desk.rig.record(key).folder
     assert made["handed"]["SLURM_DISPATCH_STALL"] == "1800"
+
+
+def test_the_limits_that_rules_had_raised_stay(desk: Desk) -> None:
+    elder = desk.waiting(argv=("--job-name=train", "-t1:00:00"))
+    key, _ = superseded(desk, elder)
+    times = [it for it in desk.object(desk.rig.object(key))["argv"] if it.startswith(("-t", "--time"))]
+    assert times == ["--time=2:00:00"]
 
 
 def test_a_new_script_with_its_own_options(desk: Desk) -> None:

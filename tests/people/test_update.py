@@ -121,7 +121,7 @@ def test_settings_and_rules(desk: Desk) -> None:
     key = desk.running("failed:hold", "preempted:stop")
     text = desk.ok("update", key, "--on", "preempted:resubmit", "--max-submissions", "7", "--stall", "30m")
     assert "the rules preempted:resubmit" in text
-    assert "max submissions 7" in text
+    assert "--stall=30m, --max-submissions=7;" in text
     spec = desk.state(key).spec
     assert (spec.rules, spec.max_submissions, spec.stall_s) == (("preempted:resubmit",), 7, 1800.0)
     assert spec.origins["stall"] == "dispatch update: the command line"
@@ -131,11 +131,13 @@ def test_settings_and_rules(desk: Desk) -> None:
 
 
 def test_the_sites_limits_hold_for_it_too(monkeypatch: pytest.MonkeyPatch) -> None:
-    lines = ("most_submissions = 50", "max_submissions = 20", "[[limit]]", 'partition = ["high"]', 'actions = ["requeue"]')
-    for desk in make_desk(monkeypatch, *lines):
+    lines = ("most_submissions = 50", "max_submissions = 20")
+    limit = ("[[limit]]", 'partition = ["high"]', 'actions = ["requeue"]')
+    for desk in make_desk(monkeypatch, *lines, *limit):
         key = desk.job()
         assert "more than the 50" in desk.refused(77, "update", key, "--max-submissions", "51")
-        assert "does not allow resubmit" in desk.refused(77, "update", key, "-phigh", "--on", "failed:resubmit")
+        line = desk.refused(77, "update", key, "-phigh", "--on", "failed:resubmit")
+        assert "does not allow resubmit" in line
         assert "does not allow --suspect" in desk.refused(77, "update", key, "--suspect", "30s")
         desk.ok("update", key, "--on", "failed:resubmit")
 
@@ -151,15 +153,15 @@ def test_another_script(desk: Desk) -> None:
     content = "#!/bin/sh\n#SBATCH --hold\n#DISPATCH --on failed:stop --stall 1h\nexec train --lr 2\n"
     script = desk.file("next.sh", content)
     text = desk.ok("update", key, "--script", "next.sh" if desk.root else script)
-    assert f"submission 2 will have the script {script}, the rules failed:stop, stall s 3600.0;" in text
+    assert f"submission 2 will have the script {script}, the rules failed:stop, --stall=1h;" in text
     desk.ended(key, "PREEMPTED")
     made = desk.object(desk.rig.object(key))
     assert made["script"].replace("#SBATCH", "").split() == content.replace("#SBATCH --hold", "").split()
     spec = desk.state(key).spec
     assert (spec.script_name, spec.rules, spec.stall_s) == (script, ("failed:stop",), 3600.0)
-    assert "the file is another by now" not in desk.ok("show", key)
+    assert "on disk" not in desk.ok("show", key)
     desk.file("next.sh", "#!/bin/sh\nexec other\n")
-    hint = f"the file is another by now, and dispatch update {key} --script {script} takes it"
+    hint = f"on disk     the script is another by now; dispatch update {key} --script {script} takes it\n"
     assert hint in desk.ok("show", key)
 
 

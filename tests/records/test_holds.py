@@ -331,8 +331,23 @@ def test_how_often_it_was_the_same_is_in_the_next_fact() -> None:
 
 def test_ceased_is_for_good() -> None:
     life = shared()
-    life.answered(attempt(life), "ceased").answered(attempt(life), "running")
+    life.answered(attempt(life), "ceased").answered(attempt(life), "running").started(1)
     assert not_ceased(life.state) == ()
+    assert life.release("ceased").state.phase is Phase.WAITING
+
+
+def test_a_shared_job_that_sbatch_refuses_is_not_tried_again_at_once() -> None:
+    """No execution can have come of it, so that nothing but time holds it."""
+    life = shared()
+    life.answered(attempt(life), "ceased").release("ceased")
+    life.intent(2, 6).add("rejected", submission=2, status=1, message="limit")
+    take(life, ask(life, policy=ASKS))
+    assert life.state.holding is not None
+    assert life.state.holding.why == "shared"
+    take(life, ask(life, policy=ASKS))
+    assert life.state.due is not None
+    assert life.state.due.not_before is not None
+    assert kinds(ask(life, policy=ASKS)) == ["Nothing"]
 
 
 def test_an_answer_about_an_execution_that_is_not_there_is_bad_data() -> None:

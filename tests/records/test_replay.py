@@ -147,7 +147,7 @@ def test_why_says_what_a_job_without_a_decision_waits_for() -> None:
         assert why.decision is None
         assert word in why.what
     life = Life(make_spec(supersedes="old", generation=1))
-    assert "until job old is closed" in explain(life.state, life.facts).what
+    assert "once job old is closed" in explain(life.state, life.facts).what
 
 
 @pytest.mark.parametrize(

@@ -176,3 +176,10 @@ def test_a_variable_that_makes_a_program_load_something_goes_by_its_value() -> N
     )  # fmt: skip
     assert call.environment == {"PATH": "/slurm/bin"}
     assert [word for word in call.argv if word.startswith("--export=")] == ["--export=NONE"]
+
+
+def test_memory_is_asked_for_in_one_way() -> None:
+    """sbatch refuses --mem beside --mem-per-cpu on one command line."""
+    spec = replace(SPEC, argv=("--nodes=2", "--mem-per-cpu=2G"))
+    assert again(spec, changes=("--mem=64G",)).argv[:2] == ("--nodes=2", "--mem=64G")
+    assert again(spec, changes=("--time=1",)).argv[:3] == ("--nodes=2", "--mem-per-cpu=2G", "--time=1")

@@ -169,6 +169,11 @@ class Scene:
         os.chdir(self.home)
         signal.signal(signal.SIGINT, signal.default_int_handler)
 
+    def accepted(self) -> bool:
+        """Slurm has taken a job: its line is there whole, and the queue shows it."""
+        path = self.path / "jobs"
+        return path.exists() and path.read_bytes().endswith(b"\n")
+
     def calls(self, command: str) -> list[Call]:
         """The calls of one stand-in in their order; of sbatch only those that were to submit."""
         found = []

@@ -195,7 +195,7 @@ def test_an_interrupt_is_not_an_answer(scene: Scene) -> None:
     """Ctrl-C while sbatch runs: sbatch is ended, and whether Slurm has the job is looked up."""
     scene.answer("sbatch", stdout="", hang_until="never")
     running = scene.start(["sbatch", "--checkpoint", str(scene.root), "train.sh"])
-    until("sbatch runs", lambda: (scene.path / "jobs").exists() and scene.calls("sbatch"))
+    until("sbatch runs", scene.accepted)
     running.signal(signal.SIGINT)
     result = running.wait()
     assert (result.status, result.stdout) == (0, b"Submitted batch job 101\n")
