@@ -167,5 +167,5 @@ MUTANTS: tuple[Callable[[Patch], None], ...] = (
 def test_the_model_sees(mutant: Callable[[Patch], None], monkeypatch: Patch) -> None:
     mutant(monkeypatch)
     with pytest.raises(BaseException) as caught:  # noqa: PT011 - an assertion, the law, or several of them
-        run(5, EXAMPLES, phases=(Stage.generate,))
+        run(None, EXAMPLES, phases=(Stage.generate,))
     print(f"{mutant.__name__}: {type(caught.value).__name__}: {str(caught.value).splitlines()[0]}")
