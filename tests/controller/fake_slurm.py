@@ -124,11 +124,12 @@ class FakeSlurm:
         self.set(slurm_job_id, states=list(states), **{"end_time": end, **fields})
 
     def restart(self, slurm_job_id: int, state: str = "REQUEUED") -> None:
-        """Slurm restarts the object: pending again, the count one higher, a row in accounting."""
+        """Slurm restarts the object: pending again, submitted now, the count one higher, a row in accounting."""
         body = self._job(slurm_job_id)
         rows = [*body.get("rows", []), {**body, "states": [state], "end_time": int(time.time())}]
         begin = int(time.time()) + 121
         changed = {"states": ["PENDING"], "restart": body["restart"] + 1, "rows": rows, "start_time": None}
+        changed["submit_time"] = max(int(time.time()), body["submit_time"] + 1)
         self.set(slurm_job_id, **changed, reason="BeginTime", begin_time=begin)
 
     def node(self, name: str, state: str = "IDLE", *flags: str, partitions: Sequence[str] = ("low",)) -> None:
