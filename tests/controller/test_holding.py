@@ -66,6 +66,23 @@ def test_the_owner_is_told_once_and_the_status_is_in_the_record(tmp_path: Path) 
     assert (message["job"], message["what"], message["why"], message["uid"]) == (key, "start", "rule", rig.uid)
 
 
+def test_what_came_while_an_owner_was_busy_is_kept_for_the_next_pass(tmp_path: Path) -> None:
+    """The child of an earlier pass ends after the answer came: it cannot have taken it."""
+    argv, said = notify_command(tmp_path)
+    rig = SiteRig(tmp_path, SiteRules(notify=argv, notify_user=ME, notify_timeout_s=50.0))
+    key = held(rig)
+    early = rig.view()
+    rig.wait_for("the command", rig.keeper.ready)
+    late = rig.view()
+    assert (early.site.told, [about[0] for about in late.site.told]) == ({}, [key])
+    rig.tick(view=early)
+    assert "told" not in rig.kinds(key)
+    rig.tick()
+    assert rig.last(key, "told").body["status"] == 0
+    assert len(said.read_text().splitlines()) == 1
+    assert rig.keeper.ready() == set()
+
+
 def test_where_nobody_tells_the_record_says_so(rig: SiteRig) -> None:
     key = held(rig)
     rig.settle()
