@@ -127,7 +127,7 @@ def owners() -> list[int]:
 
 def _jobs(site: MadeSite, slurm: int, chance: random.Random) -> Iterator[str]:
     now = int(time.time()) - AGE_S
-    shared: list[str] = []
+    shared: dict[str, str] = {}
     for number in range(site.count):
         word = Word("".join(chance.choices(KEY_CHARACTERS, k=KEY_LENGTH)), 0, 1)
         runs = number % 4 < RUNNING_OF_FOUR
@@ -151,20 +151,16 @@ def _jobs(site: MadeSite, slurm: int, chance: random.Random) -> Iterator[str]:
         yield _line(job)
 
 
-def _script_and_environment(folder: str, shared: list[str]) -> None:
+def _script_and_environment(folder: str, shared: dict[str, str]) -> None:
     """The same files for all: nothing of a tick that has nothing to do reads them."""
-    for index, name in enumerate(("script", "environment")):
+    for name, content in (("script", b"#!/bin/sh\nexec train\n"), ("environment", b"HOME=/home/bench\0")):
         path = os.path.join(folder, name)
-        if len(shared) <= index:
+        try:
+            os.link(shared[name], path)
+        except (KeyError, OSError):  # the first, or the filesystem lets a file have no more names
             with open(path, "wb") as stream:
-                stream.write(b"#!/bin/sh\nexec train\n" if name == "script" else b"HOME=/home/bench\0")
-            shared.append(path)
-        else:
-            try:
-                os.link(shared[index], path)
-            except OSError:  # the filesystem lets a file have no more names
-                shared[index : index + 1] = []
-                _script_and_environment(folder, shared)
+                stream.write(content)
+            shared[name] = path
 
 
 def _facts(job: _Job) -> Iterator[tuple[str, dict[str, object]]]:

@@ -38,7 +38,11 @@ class Work:
     def submit(self, number: int, command: str, *options: str) -> int:
         """Submit execution ``number`` of the job; its last line is ``exec`` and the command."""
         line = command.replace("TRAIN", f"python3 {self.folder}/trainer.py {self.gates} {{dir}}")
-        script = f"#!/bin/sh\nexec {line}\n"
+        return self.submit_script(number, f"exec {line}\n", *options)
+
+    def submit_script(self, number: int, lines: str, *options: str) -> int:
+        """Submit execution ``number`` of the job, with these lines as its script."""
+        script = f"#!/bin/sh\n{lines}"
         word = f"dispatch:{self.key}:0:{number}"
         common = [f"--comment={word}", "--no-requeue", f"--output={self.folder}/out-{number}"]
         return self.cluster.submit(
@@ -98,6 +102,27 @@ def test_a_trainer_killed_half_way_through_a_save(work: Work) -> None:
     assert work.end(again).exit_status == 0, work.output(2)
     assert "resumes from" in work.output(2)
     assert "checkpoint-10" in work.output(2)
+    assert work.published() == [(2, 30), (1, 10)]
+
+
+def test_a_helper_beside_real_steps(work: Work) -> None:
+    """``--beside`` next to srun: ended by ``--finish`` at first, and by itself once no step is left."""
+    begin = 'eval "$(dispatch env --prepare)"\ndispatch-watch --interval 1 --done done --beside &\nhelper=$!\n'
+    train = f'srun python3 {work.folder}/trainer.py {work.gates} "$DISPATCH_DIR" '
+    first = work.submit_script(1, f"{begin}{train}save 10 exit 0\ndispatch-watch --finish --status $?\n")
+    assert work.end(first).exit_status == 0, work.output(1)
+    assert work.published() == [(1, 10)]
+    # Nothing tells when the helper has seen the step: it asks Slurm each 20 s, and this is time for two questions.
+    lines = f"{begin}echo from $DISPATCH_RESUME_STEP\n{train}save 30 wait seen exit 0\nwait $helper\n"
+    second = work.submit_script(2, lines)
+    work.until_said(2, "published step 30")
+    squeue = f"squeue --noheader --steps --jobs={second} --format=%i"
+    work.cluster.wait_until(lambda: f"{second}.0" in work.cluster.sh("login", squeue) or None, DEADLINE_S, "the step")
+    work.cluster.sh("login", "sleep 45")
+    work.open("seen")
+    assert work.end(second).exit_status == 0, work.output(2)
+    assert "from 10\n" in work.output(2)
+    assert "no other step of the job is left" in work.output(2)
     assert work.published() == [(2, 30), (1, 10)]
 
 
