@@ -16,7 +16,8 @@ from docker.rig import Cluster
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-RUNS = 7
+RUNS = 17
+"""Slurm's scheduler works in rounds of about a second: fewer runs show which round they fell into."""
 REQUEUES = 2
 """Each takes over two minutes."""
 MORE_S = 1.0
