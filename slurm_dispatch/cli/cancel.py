@@ -37,9 +37,10 @@ def command(*, job: str, reason: str, wait_s: float, as_json: bool) -> int:
     """
     from slurm_dispatch.cli.wishes import QUESTIONS, bench
     from slurm_dispatch.controller import cancel
-    from slurm_dispatch.controller.tick import identity, job_folder
+    from slurm_dispatch.controller.sitefolder import job_folder
     from slurm_dispatch.errors import NothingThereError
     from slurm_dispatch.state.as_user import in_child
+    from slurm_dispatch.state.users import identity
 
     here = bench()
     key = here.key(job)

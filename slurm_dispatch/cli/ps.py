@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import pwd
 import socket
 import time
 from typing import TYPE_CHECKING, Any
@@ -116,20 +115,15 @@ def _described(it: tuple[str, float | None]) -> dict[str, Any]:
 
 def table(found: dict[str, Any]) -> str:
     """The answer for a person."""
+    from slurm_dispatch.state.users import user_name
+
     lines = [f"{found['answer']} {found['attempt']} {one_line(found['node'])}"]
     if found["answer"] == "unknown":
         lines[0] += f": {one_line(found['why'])}"
     for it in found["processes"]:
         since = "" if it["since"] is None else time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(it["since"]))
-        lines.append(f"{it['pid']:>9}  {_user(it['uid']):<12}  {since:<19}  {it['why']:<36}  {it['command']}")
+        lines.append(f"{it['pid']:>9}  {user_name(it['uid']):<12}  {since:<19}  {it['why']:<36}  {it['command']}")
     return "\n".join(lines)
-
-
-def _user(uid: int) -> str:
-    try:
-        return pwd.getpwuid(uid).pw_name
-    except KeyError:
-        return str(uid)
 
 
 __all__ = ["STATUS", "command", "look", "table", "want"]

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import pwd
 import socket
 import time
 from typing import TYPE_CHECKING, Any
@@ -183,4 +182,6 @@ def _until(window: Window, now: float) -> str:
 
 
 def _by() -> str:
-    return f"user:{pwd.getpwuid(os.geteuid()).pw_name}@{socket.gethostname()}"
+    from slurm_dispatch.state.users import own_name
+
+    return f"user:{own_name()}@{socket.gethostname()}"

@@ -90,6 +90,7 @@ def make_controller(site: Site) -> Controller:
     from slurm_dispatch.errors import NotAllowedError
     from slurm_dispatch.records.policy import Policy
     from slurm_dispatch.slurm.commands import SlurmCommands, commands_environment
+    from slurm_dispatch.state.users import own_name
 
     if not site.user_mode and os.geteuid() != 0:
         raise NotAllowedError(
@@ -101,7 +102,7 @@ def make_controller(site: Site) -> Controller:
     means = Means(
         port=port,
         policy=Policy(site.rules, site.most_submissions, site.launch_failures),
-        by=f"tick@{host}" if os.geteuid() == 0 else f"user:{pwd.getpwuid(os.geteuid()).pw_name}@{host}",
+        by=f"tick@{host}" if os.geteuid() == 0 else f"user:{own_name()}@{host}",
         submit_timeout_s=site.submit_timeout_s,
         message_timeout_s=site.message_timeout_s,
         site_environment=environment,

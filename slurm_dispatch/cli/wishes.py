@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import pwd
 import socket
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
@@ -12,13 +11,13 @@ from typing import TYPE_CHECKING, Any
 from slurm_dispatch.config.site import Site, load_site
 from slurm_dispatch.controller import wish
 from slurm_dispatch.controller.job import Means
-from slurm_dispatch.controller.owner import user_name
-from slurm_dispatch.controller.tick import identity, job_folder
-from slurm_dispatch.errors import BadDataError, NotAllowedError, NothingThereError
+from slurm_dispatch.controller.sitefolder import job_folder
+from slurm_dispatch.errors import BadDataError, NothingThereError
 from slurm_dispatch.records.policy import Policy
 from slurm_dispatch.slurm.commands import SlurmCommands, commands_environment
 from slurm_dispatch.state.as_user import in_child
 from slurm_dispatch.state.folder import StateFolder
+from slurm_dispatch.state.users import identity, own_name, user_name
 from slurm_dispatch.submit.job import find_job
 
 if TYPE_CHECKING:
@@ -106,20 +105,12 @@ def bench() -> Bench:
     means = Means(
         port=SlurmCommands(environment, timeout_s=site.query_timeout_s),
         policy=Policy(site.rules, site.most_submissions, site.launch_failures),
-        by=f"user:{_name()}@{host}",
+        by=f"user:{own_name()}@{host}",
         submit_timeout_s=site.submit_timeout_s,
         message_timeout_s=site.message_timeout_s,
         site_environment=environment,
     )
     return Bench(site, StateFolder(site.state), means, host)
-
-
-def _name() -> str:
-    uid = os.geteuid()
-    try:
-        return pwd.getpwuid(uid).pw_name
-    except KeyError as error:
-        raise NotAllowedError(f"uid {uid} has no name on this host") from error
 
 
 __all__ = ["Bench", "bench"]

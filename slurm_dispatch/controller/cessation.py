@@ -6,15 +6,14 @@ The law: *an answer comes from a child that has given its privileges up, and one
 from __future__ import annotations
 
 import json
-import os
-import pwd
 import time
 from typing import TYPE_CHECKING
 
 from slurm_dispatch.controller.children import Children, Ended
-from slurm_dispatch.errors import BadDataError, ConfigurationError
+from slurm_dispatch.errors import BadDataError
 from slurm_dispatch.records.cessation import UNKNOWN, AskedExecution, answered
-from slurm_dispatch.state.as_user import groups_of, in_child
+from slurm_dispatch.state.as_user import in_child
+from slurm_dispatch.state.users import identity_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
@@ -52,7 +51,7 @@ class Asker:
     ) -> None:
         self._signal = signal
         self._timeout_s = timeout_s
-        self._identity = _identity(user) if signal is not None else (0, 0, ())
+        self._identity = identity_of(user, "cessation_user") if signal is not None else (0, 0, [])
         self._children = Children(at_once, ANSWER_MAX)
         self._asked: dict[str, dict[Question, AskedExecution]] = {}
         self._under_way: set[Question] = set()
@@ -146,18 +145,6 @@ class Asker:
         self._asked.clear()
         self._under_way.clear()
         self._waiting.clear()
-
-
-def _identity(user: str) -> tuple[int, int, Sequence[int]]:
-    if os.geteuid() != 0:
-        return os.geteuid(), os.getegid(), os.getgroups()
-    try:
-        found = pwd.getpwuid(int(user)) if user.isdigit() else pwd.getpwnam(user)
-    except (KeyError, OverflowError) as error:
-        raise ConfigurationError(
-            f"there is no user {user} on this host", hint="cessation_user must name one"
-        ) from error
-    return found.pw_uid, found.pw_gid, groups_of(found.pw_name, found.pw_gid)
 
 
 def _pack(answers: Iterable[CessationAnswer]) -> bytes:

@@ -9,8 +9,6 @@ go into a later pass, as data.
 from __future__ import annotations
 
 import json
-import os
-import pwd
 import time
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
@@ -22,7 +20,8 @@ from slurm_dispatch.controller.notify import notify
 from slurm_dispatch.controller.silence import Suspects
 from slurm_dispatch.controller.siteview import SiteView
 from slurm_dispatch.slurm.port import Nodes, SlurmPort, Unknown
-from slurm_dispatch.state.as_user import groups_of, in_child
+from slurm_dispatch.state.as_user import in_child
+from slurm_dispatch.state.users import identity_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -286,7 +285,8 @@ class Keeper:
             def work() -> bytes:
                 return json.dumps(notify(rules.notify, body, deadline_s=rules.notify_timeout_s)).encode("ascii")
 
-            return in_child(*_identity(rules.notify_user), work, rules.notify_timeout_s + RESERVE_S, site_files=True)
+            who = identity_of(rules.notify_user, "notify_user")
+            return in_child(*who, work, rules.notify_timeout_s + RESERVE_S, site_files=True)
 
         self._telling.start(name, run, rules.notify_timeout_s + 2 * RESERVE_S)
 
@@ -300,13 +300,6 @@ class Keeper:
         if why and why.split(" ", maxsplit=1)[-1] != self._said_why:
             self._log(f"no suspicion of a node acts: {why}")
         self._said_why = why.split(" ", maxsplit=1)[-1] if why else ""
-
-
-def _identity(user: str) -> tuple[int, int, list[int]]:
-    if os.geteuid() != 0:
-        return os.geteuid(), os.getegid(), os.getgroups()
-    found = pwd.getpwnam(user)
-    return found.pw_uid, found.pw_gid, groups_of(found.pw_name, found.pw_gid)
 
 
 __all__ = ["Keeper"]

@@ -9,7 +9,6 @@ from __future__ import annotations
 import json
 import math
 import os
-import pwd
 import time
 from dataclasses import asdict, fields
 from types import MappingProxyType
@@ -23,6 +22,7 @@ from slurm_dispatch.errors import BadDataError, DispatchError, one_line
 from slurm_dispatch.model.identity import parse_word
 from slurm_dispatch.state.jobs import FACTS, Record
 from slurm_dispatch.state.trouble import state_trouble
+from slurm_dispatch.state.users import user_name
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping, Sequence
@@ -108,14 +108,6 @@ def unpack_moved(data: bytes, stamps: Mapping[str, int]) -> list[str]:
     return [key for key in stamps if key in told]
 
 
-def user_name(uid: int) -> str:
-    """The name that this uid has here, or the uid as text."""
-    try:
-        return pwd.getpwuid(uid).pw_name
-    except KeyError:
-        return str(uid)
-
-
 class _Trouble:
     """Keeps what goes wrong with one job in its report."""
 
@@ -184,4 +176,4 @@ def _is_note_of(name: str, key: str) -> bool:
     )
 
 
-__all__ = ["LINES_MAX", "LINE_MAX", "moved", "unpack", "unpack_moved", "user_name", "work"]
+__all__ = ["LINES_MAX", "LINE_MAX", "moved", "unpack", "unpack_moved", "work"]

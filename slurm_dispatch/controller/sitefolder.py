@@ -7,7 +7,6 @@ files as who ticks.
 from __future__ import annotations
 
 import os
-import pwd
 import stat
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -18,11 +17,12 @@ from slurm_dispatch.controller.kick import TIMELY, URGENT
 from slurm_dispatch.controller.tickfile import write_bytes
 from slurm_dispatch.controller.view import Folder, key_in, pack_folder, unpack_folder
 from slurm_dispatch.durable import read_regular
-from slurm_dispatch.errors import BadDataError, ConfigurationError, DispatchError, StoreError
+from slurm_dispatch.errors import BadDataError, DispatchError, StoreError
 from slurm_dispatch.model.identity import check_key, parse_word
-from slurm_dispatch.state.as_user import groups_of, in_child
+from slurm_dispatch.state.as_user import in_child
 from slurm_dispatch.state.folder import JobFolder, StateFolder
 from slurm_dispatch.state.notes import NotesFolder, NotesRead, first_names
+from slurm_dispatch.state.users import identity_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Mapping
@@ -68,17 +68,11 @@ class SiteFolder:
 
     def as_slurm_user(self, work: Callable[[], bytes], deadline_s: float) -> bytes:
         """Do ``work`` as SlurmUser, or as the caller in user mode. Blocks; see :func:`in_child`."""
-        if self._settings.user_mode or os.geteuid() != 0:
-            return in_child(os.geteuid(), os.getegid(), os.getgroups(), work, deadline_s, site_files=True)
-        try:
-            user = pwd.getpwnam(self._settings.slurm_user)
-        except KeyError as error:
-            raise ConfigurationError(
-                f"there is no user {self._settings.slurm_user} on this host", hint="slurm_user must name SlurmUser"
-            ) from error
-        return in_child(
-            user.pw_uid, user.pw_gid, groups_of(user.pw_name, user.pw_gid), work, deadline_s, site_files=True
-        )
+        if self._settings.user_mode:
+            who = (os.geteuid(), os.getegid(), os.getgroups())
+        else:
+            who = identity_of(self._settings.slurm_user, "slurm_user")
+        return in_child(*who, work, deadline_s, site_files=True)
 
     def stop(self) -> None:
         """End what still runs."""

@@ -15,7 +15,6 @@ the work. Where nothing changed this ends after the third step, and nothing is w
 from __future__ import annotations
 
 import os
-import pwd
 import time
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
@@ -28,16 +27,16 @@ from slurm_dispatch.controller.sitefolder import (
     ORPHAN_AFTER_S,
     Settings,
     SiteFolder,
-    job_folder,
     orphan_names,
     orphans,
 )
 from slurm_dispatch.controller.siterules import SiteRules
 from slurm_dispatch.controller.view import Folder, View, key_in, notes_by_key
-from slurm_dispatch.errors import DispatchError, NotAllowedError
+from slurm_dispatch.errors import DispatchError
 from slurm_dispatch.slurm.port import SlurmPort, Unknown
-from slurm_dispatch.state.as_user import groups_of, in_child
+from slurm_dispatch.state.as_user import in_child
 from slurm_dispatch.state.notes import NotesRead
+from slurm_dispatch.state.users import identity, user_name
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable, Mapping
@@ -366,7 +365,7 @@ class Controller:
                 self._looked(work, owner.unpack_moved(ended.answer, work.stamps))
                 return
             reports = owner.unpack(ended.answer, work.keys, work.notes)
-            user = owner.user_name(uid)
+            user = user_name(uid)
             heard = [hearsay.unpack(report.site, uid, user) for report in reports]
         except DispatchError as error:
             self._trouble(ended.name, f"the jobs of {ended.name}: {error.line()}")
@@ -442,23 +441,7 @@ def _lines(report: Report) -> list[tuple[str, str, bool]]:
     return lines
 
 
-def identity(uid: int) -> tuple[int, list[int]]:
-    """The group and the supplementary groups that this user has now.
-
-    From the group database, never from the record: an owner could write other groups there.
-
-    :raises NotAllowedError: nobody has this uid here.
-    """
-    if uid == os.geteuid() and uid != 0:
-        return os.getegid(), os.getgroups()
-    try:
-        user = pwd.getpwuid(uid)
-    except KeyError as error:
-        raise NotAllowedError(f"uid {uid} has no name on this host", hint="its jobs are not looked at") from error
-    return user.pw_gid, groups_of(user.pw_name, user.pw_gid)
-
-
 __all__ = [
-    "ORPHAN_AFTER_S", "PATIENCE_S", "PUT_OFF_S", "REPEAT_S", "Controller", "Folder", "Memory", "Settings", "identity",
-    "job_folder", "orphans",
+    "ORPHAN_AFTER_S", "PATIENCE_S", "PUT_OFF_S", "REPEAT_S", "Controller", "Folder", "Memory", "Settings",
+    "orphans",
 ]

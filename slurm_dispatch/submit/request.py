@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import hashlib
 import os
-import pwd
 import re
 import socket
 import time
@@ -22,6 +21,7 @@ from slurm_dispatch.records.spec import Spec
 from slurm_dispatch.slurm.directives import foreign_options, sbatch_options
 from slurm_dispatch.slurm.options import as_argument, from_variables, without_options
 from slurm_dispatch.slurm.resubmit import NOT_REPEATED
+from slurm_dispatch.state.users import own_name
 from slurm_dispatch.submit.command_line import (
     NOT_A_SUBMISSION,
     CommandLine,
@@ -244,7 +244,7 @@ class _Paths:
             what=what,
             key=self.key,
             name=self.name,
-            user=_user_name(),
+            user=own_name(),
             variables=self.environment,
             folder=self.folder,
         )
@@ -284,7 +284,7 @@ def _spec(
     return Spec(
         job=paths.key,
         generation=0,
-        user=_user_name(),
+        user=own_name(),
         uid=os.geteuid(),
         gid=os.getegid(),
         groups=tuple(os.getgroups()),
@@ -336,13 +336,6 @@ def _repeated(
     if options.value("job-name") is None and not script.wrap and not any(w.startswith("--job-name=") for w in words):
         words.append(f"--job-name={script.name}")
     return without_options(words, NOT_REPEATED)
-
-
-def _user_name() -> str:
-    try:
-        return pwd.getpwuid(os.geteuid()).pw_name
-    except KeyError as error:
-        raise NotAllowedError(f"uid {os.geteuid()} has no name on this host") from error
 
 
 def _umask() -> int:

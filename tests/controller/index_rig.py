@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from slurm_dispatch.controller import hints, index, owner
 from slurm_dispatch.controller.index import Index
+from slurm_dispatch.state.users import user_name
 from tests.controller.site_rig import SiteRig
 
 if TYPE_CHECKING:
@@ -59,7 +60,7 @@ class IndexRig(SiteRig):
         reports = self._work(visited, view)
         for key, report in reports.items():
             self.index.put(key, index.entry_of(report.rest))
-            self.keeper.hear(key, self.uid, owner.user_name(self.uid), self.heard(report))
+            self.keeper.hear(key, self.uid, user_name(self.uid), self.heard(report))
         self.folder.notes().remove([name for report in reports.values() for name in report.done_notes])
         hints.write(self.tick_folder, self.keeper.end(view.at))
         self._last = view.at

@@ -5,9 +5,10 @@ from __future__ import annotations
 import time
 from typing import TYPE_CHECKING, Any
 
-from slurm_dispatch.controller import hearsay, hints, owner
+from slurm_dispatch.controller import hearsay, hints
 from slurm_dispatch.controller.keeper import Keeper
 from slurm_dispatch.controller.siterules import SiteRules
+from slurm_dispatch.state.users import user_name
 from tests.controller.rig import Rig
 
 if TYPE_CHECKING:
@@ -63,13 +64,13 @@ class SiteRig(Rig):
         view = self.view() if view is None else view
         reports = super().tick(view=view)
         for report in reports.values():
-            self.keeper.hear(report.key, self.uid, owner.user_name(self.uid), self.heard(report))
+            self.keeper.hear(report.key, self.uid, user_name(self.uid), self.heard(report))
         hints.write(self.tick_folder, self.keeper.end(view.at))
         return reports
 
     def heard(self, report: Report) -> hearsay.Hearsay:
         """What a report has for the site."""
-        return hearsay.unpack(report.site, self.uid, owner.user_name(self.uid))
+        return hearsay.unpack(report.site, self.uid, user_name(self.uid))
 
     def wait_for(self, what: str, true: Callable[[], Any]) -> None:
         """Wait, without a pass, until ``true``."""

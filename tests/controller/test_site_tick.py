@@ -15,6 +15,7 @@ from slurm_dispatch.controller.hearsay import Hearsay
 from slurm_dispatch.controller.keeper import Keeper
 from slurm_dispatch.controller.siterules import SiteRules
 from slurm_dispatch.controller.tick import Controller, Settings
+from slurm_dispatch.state.users import user_name
 from tests.controller.sites import SLURM_USER, Site, make_site
 
 if TYPE_CHECKING:
@@ -76,7 +77,7 @@ def test_the_notify_command_runs_as_its_user_and_the_tick_waits_for_it(site: Sit
     assert (message["job"], message["what"], message["uid"]) == (key, "start", site.rig.uid)
     if site.root:
         assert (said / "user").read_text() == f"{SLURM_USER}\n"
-        assert message["user"] == owner.user_name(site.rig.uid)
+        assert message["user"] == user_name(site.rig.uid)
 
 
 def forge(monkeypatch: pytest.MonkeyPatch, said: dict[str, Any]) -> None:
