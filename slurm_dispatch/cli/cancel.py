@@ -37,7 +37,6 @@ def command(*, job: str, reason: str, wait_s: float, as_json: bool) -> int:
     """
     from slurm_dispatch.cli.wishes import QUESTIONS, bench
     from slurm_dispatch.controller import cancel
-    from slurm_dispatch.controller.sitefolder import job_folder
     from slurm_dispatch.errors import NothingThereError
     from slurm_dispatch.state.as_user import in_child
     from slurm_dispatch.state.users import identity
@@ -50,7 +49,7 @@ def command(*, job: str, reason: str, wait_s: float, as_json: bool) -> int:
     def work() -> bytes:
         return cancel.pack(cancel.cancel(record, reason, means, host=host, cluster=site.cluster or "", wait_s=wait_s))
 
-    found = job_folder(here.folder, key)
+    found = here.folder.job(key)
     if found is None:
         raise NothingThereError(f"job {key} has just been removed")
     owner = found.uid

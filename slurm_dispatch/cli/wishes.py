@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Any
 from slurm_dispatch.config.site import Site, load_site
 from slurm_dispatch.controller import wish
 from slurm_dispatch.controller.job import Means
-from slurm_dispatch.controller.sitefolder import job_folder
 from slurm_dispatch.errors import BadDataError, NothingThereError
 from slurm_dispatch.records.policy import Policy
 from slurm_dispatch.slurm.commands import SlurmCommands, commands_environment
@@ -91,7 +90,7 @@ class Bench:
         return content
 
     def _folder_of(self, key: str) -> JobFolder:
-        found = job_folder(self.folder, key)
+        found = self.folder.job(key)
         if found is None:
             raise NothingThereError(f"job {key} has just been removed")
         return found

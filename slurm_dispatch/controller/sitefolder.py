@@ -7,7 +7,6 @@ files as who ticks.
 from __future__ import annotations
 
 import os
-import stat
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -17,10 +16,10 @@ from slurm_dispatch.controller.kick import TIMELY, URGENT
 from slurm_dispatch.controller.tickfile import write_bytes
 from slurm_dispatch.controller.view import Folder, key_in, pack_folder, unpack_folder
 from slurm_dispatch.durable import read_regular
-from slurm_dispatch.errors import BadDataError, DispatchError, StoreError
-from slurm_dispatch.model.identity import check_key, parse_word
+from slurm_dispatch.errors import DispatchError, StoreError
+from slurm_dispatch.model.identity import parse_word
 from slurm_dispatch.state.as_user import in_child
-from slurm_dispatch.state.folder import JobFolder, StateFolder
+from slurm_dispatch.state.folder import StateFolder
 from slurm_dispatch.state.notes import NotesFolder, NotesRead, first_names
 from slurm_dispatch.state.users import identity_of
 
@@ -109,7 +108,7 @@ class SiteFolder:
             keys = {*also, *(key_in(name) for name in folder.notes().names() if name.startswith(kinds)
                              and name not in seen)}  # fmt: skip
             notes = folder.notes().read(lambda name: key_in(name) in keys)
-            jobs = tuple(job for key in sorted(keys) if (job := job_folder(folder, key)) is not None)
+            jobs = tuple(job for key in sorted(keys) if (job := folder.job(key)) is not None)
             own = hints.read(hints.tick_folder(state))
             return pack_folder(Folder(jobs, notes.notes, notes.bad, notes.unread, own))
 
@@ -233,13 +232,4 @@ def orphan_names(folder: Folder, now: float) -> list[str]:
             and index.turns_up(key, folder.last, now, index.CLOSED_TURN_S)]  # fmt: skip
 
 
-def job_folder(folder: StateFolder, key: str) -> JobFolder | None:
-    """The job of this key and its owner; ``None`` if ``key`` is none or there is no such folder."""
-    try:
-        found = os.lstat(os.path.join(folder.jobs_folder, check_key(key)))
-    except (BadDataError, FileNotFoundError):
-        return None
-    return JobFolder(key, found.st_uid) if stat.S_ISDIR(found.st_mode) else None
-
-
-__all__ = ["ORPHAN_AFTER_S", "TIMEOUT_S", "Settings", "SiteFolder", "job_folder", "orphan_names", "orphans"]
+__all__ = ["ORPHAN_AFTER_S", "TIMEOUT_S", "Settings", "SiteFolder", "orphan_names", "orphans"]

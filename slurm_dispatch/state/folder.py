@@ -102,6 +102,14 @@ class StateFolder:
                     found.append(JobFolder(entry.name, status.st_uid))
         return sorted(found, key=lambda job: job.key)
 
+    def job(self, key: str) -> JobFolder | None:
+        """The job of this key and its owner; ``None`` if ``key`` is none or there is no such folder."""
+        try:
+            found = os.lstat(os.path.join(self.jobs_folder, check_key(key)))
+        except (BadDataError, FileNotFoundError):
+            return None
+        return JobFolder(key, found.st_uid) if stat.S_ISDIR(found.st_mode) else None
+
     def record(self, key: str) -> Record:
         """The record of job ``key``, whether it is there or not."""
         return Record(os.path.join(self.jobs_folder, check_key(key)))
