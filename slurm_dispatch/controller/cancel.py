@@ -7,24 +7,20 @@ the next tick, which finds the wish in the record.
 from __future__ import annotations
 
 import json
-import os
 import time
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from slurm_dispatch.controller.job import Job
-from slurm_dispatch.controller.view import Details, View
-from slurm_dispatch.errors import BadDataError, ServiceAwayError
+from slurm_dispatch.controller.wish import job_in, view_of
+from slurm_dispatch.errors import BadDataError
 from slurm_dispatch.records.fold import fold
 from slurm_dispatch.records.state import Phase
-from slurm_dispatch.slurm.port import Unknown
+from slurm_dispatch.submit.run import append_while
 
 if TYPE_CHECKING:
     from slurm_dispatch.controller.job import Means
     from slurm_dispatch.state.jobs import Record
 
-TRIES_MAX = 100
-"""How often somebody else may take the next number of the record before the wish is written."""
 PAUSE_S = (0.3, 3.0)
 """How long to wait before Slurm is asked again: the first time, and the most; doubled each time."""
 
@@ -54,13 +50,8 @@ def cancel(record: Record, reason: str, means: Means, *, host: str, cluster: str
     until = time.monotonic() + wait_s
     pause, longest = PAUSE_S
     config = means.port.config()
-    known = None if isinstance(config, Unknown) else config
-    accounting = None if known is None else "slurmdbd" in known.get("AccountingStorageType", "")
     while True:
-        at = time.time()
-        name = cluster or (known or {}).get("ClusterName", "")
-        view = View(at, host, name, means.port.queue(), accounting, None, complete=False, config=known)
-        job = Job(record, view, Details(means.port, accounting=accounting), means)
+        job = job_in(record, means, view_of(means, config, host=host, cluster=cluster))
         report = job.work()
         state = fold(record.read())
         if state.phase is Phase.CLOSED and state.closed is not None:
@@ -76,15 +67,11 @@ def ask(record: Record, reason: str, by: str) -> bool:
 
     :returns: false if the job is closed.
     """
-    for _ in range(TRIES_MAX):
-        state = fold(record.read())
-        if state.phase is Phase.CLOSED:
-            return False
-        if state.request is not None or record.append(
-            state.seq + 1, "request", by, {"what": "cancel", "reason": reason}
-        ):
-            return True
-    raise ServiceAwayError(f"the record of job {os.path.basename(record.folder)} changes all the time")
+    body = {"what": "cancel", "reason": reason}
+    state = append_while(
+        record, "request", by, body, lambda it: it.phase is not Phase.CLOSED and it.request is None
+    )
+    return state is None or state.phase is not Phase.CLOSED
 
 
 def pack(outcome: Cancelled) -> bytes:

@@ -8,7 +8,7 @@ from __future__ import annotations
 import os
 from typing import TYPE_CHECKING
 
-from slurm_dispatch.errors import BadDataError, DispatchError, ServiceAwayError
+from slurm_dispatch.errors import BadDataError, DispatchError
 from slurm_dispatch.model.hostlist import expand
 from slurm_dispatch.model.identity import check_key
 from slurm_dispatch.records import elders as pure
@@ -16,6 +16,7 @@ from slurm_dispatch.records.cessation import AskedExecution, words_of
 from slurm_dispatch.records.fold import fold
 from slurm_dispatch.records.observation import ElderClosed, Unknown
 from slurm_dispatch.state.jobs import Record
+from slurm_dispatch.submit.run import append_while
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -25,7 +26,6 @@ if TYPE_CHECKING:
 
 CHAIN_MAX = 16
 """Elders of elders whose records are read for what nodes said: more have nothing that still runs."""
-TRIES_MAX = 20
 
 
 def record_of(record: Record, key: str) -> Record:
@@ -57,19 +57,17 @@ def close(record: Record, state: State, *, keep: int | None, by: str) -> bool:
         raise BadDataError(f"job {state.spec.job} supersedes none")
     other = record_of(record, key)
     body = {"why": "superseded", "reason": f"job {state.spec.job} goes on", "by_job": state.spec.job, "keep": keep}
-    for _ in range(TRIES_MAX):
-        elder = _state_of(record, state, key)
-        if elder.closed is not None:
-            return False
-        if other.append(elder.seq + 1, "closed", by, body):
-            return True
-    raise ServiceAwayError(f"the record of job {key} changes all the time")
+    return append_while(other, "closed", by, body, lambda elder: _ours(elder, state).closed is None) is None
 
 
 def _state_of(record: Record, state: State, key: str) -> State:
-    elder = fold(record_of(record, key).read())
+    return _ours(fold(record_of(record, key).read()), state)
+
+
+def _ours(elder: State, state: State) -> State:
+    """The elder's state, if its owner is this job's."""
     if elder.spec.uid != state.spec.uid:
-        raise BadDataError(f"job {key} is of uid {elder.spec.uid}")
+        raise BadDataError(f"job {elder.spec.job} is of uid {elder.spec.uid}")
     return elder
 
 

@@ -20,7 +20,7 @@ from slurm_dispatch.records.state import Phase, Settled
 from slurm_dispatch.slurm.port import Unknown
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Mapping
 
     from slurm_dispatch.controller.job import Means
     from slurm_dispatch.records.people import Facts
@@ -54,8 +54,12 @@ def _appended(record: Record, by: str, seq: int, facts: Facts) -> bool:
 def see(means: Means, *, host: str, cluster: str) -> View:
     """What Slurm says now, for :func:`submitted` and :func:`clear`: a fixed number of questions, for any number of
     jobs."""
+    return view_of(means, means.port.config(), host=host, cluster=cluster)
+
+
+def view_of(means: Means, config: Mapping[str, str] | Unknown, *, host: str, cluster: str) -> View:
+    """The queue as Slurm tells it now, with a configuration that was asked before."""
     at = time.time()
-    config = means.port.config()
     known = None if isinstance(config, Unknown) else config
     accounting = None if known is None else "slurmdbd" in known.get("AccountingStorageType", "")
     name = cluster or (known or {}).get("ClusterName", "")
@@ -68,7 +72,7 @@ def submitted(record: Record, means: Means, view: View) -> str:
     :returns: how far it came, as the end of a sentence for a person.
     :raises DispatchError: the record cannot be read or written.
     """
-    report = _job(record, means, view).begin()
+    report = job_in(record, means, view).begin()
     state = fold(record.read())
     current, it = state.current, state.object
     if it is not None and current is not None:
@@ -103,11 +107,12 @@ def cancel_replaced(record: Record, means: Means, view: View) -> None:
 
 def clear(record: Record, means: Means, view: View) -> str:
     """Cancel what a closed job still has in Slurm; why it could not be done, or empty."""
-    return _job(record, means, view).work().trouble
+    return job_in(record, means, view).work().trouble
 
 
-def _job(record: Record, means: Means, view: View) -> Job:
+def job_in(record: Record, means: Means, view: View) -> Job:
+    """The job in a pass that a person makes: without notes, and of the site nothing but Slurm's own word."""
     return Job(record, view, Details(means.port, accounting=view.accounting), means)
 
 
-__all__ = ["cancel_replaced", "clear", "see", "submitted", "write"]
+__all__ = ["cancel_replaced", "clear", "job_in", "see", "submitted", "view_of", "write"]

@@ -235,13 +235,3 @@ def test_old_notes_of_jobs_that_are_not_there_go(site: Site) -> None:
     folder = tick.Folder((), site.rig.folder.notes().read().notes, ())
     assert tick.orphans(folder, time.time() + tick.ORPHAN_AFTER_S - 60) == []
     assert sorted(tick.orphans(folder, time.time() + tick.ORPHAN_AFTER_S + 60)) == site.rig.notes()
-
-
-def test_the_group_of_an_owner_comes_from_the_database() -> None:
-    user = pwd.getpwnam("nobody")
-    if os.geteuid() == 0:
-        assert tick.identity(user.pw_uid)[0] == user.pw_gid
-    else:
-        assert tick.identity(os.geteuid())[0] == os.getegid()
-    with pytest.raises(tick.NotAllowedError):
-        tick.identity(2**31 - 5)
