@@ -102,6 +102,28 @@ def create_whole(folder: str | bytes, name: str, content: bytes, *, mode: int = 
     return made
 
 
+def replace_whole(folder: str, name: str, content: bytes, *, mode: int = 0o600) -> None:
+    """Put exactly ``content`` in place of ``folder/name``, whole. Not synced: for what is made anew if it is lost.
+
+    :raises OSError: it could not be; what was there is there still.
+    """
+    temporary = os.path.join(folder, f"{TEMPORARY_PREFIX}{secrets.token_hex(8)}")
+    descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC | os.O_NOFOLLOW, mode)
+    try:
+        try:
+            os.fchmod(descriptor, mode)
+            write_all(descriptor, content)
+        finally:
+            os.close(descriptor)
+        os.rename(temporary, os.path.join(folder, name))
+    except OSError:
+        try:
+            os.unlink(temporary)
+        except OSError:
+            pass  # swept later; the error that counts is the first
+        raise
+
+
 def _link(temporary: str, target: str, descriptor: int) -> bool:
     try:
         os.link(temporary, target, follow_symlinks=False)
@@ -213,6 +235,7 @@ __all__ = [
     "make_folder",
     "open_folder",
     "read_regular",
+    "replace_whole",
     "sweep",
     "sync_folder",
     "write_all",

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from slurm_dispatch import durable
 from slurm_dispatch.durable import create_whole
 from slurm_dispatch.errors import StoreError
 from tests.kill import Run, run
@@ -77,3 +78,21 @@ def test_a_link_that_was_not_made_is_an_error(tmp_path: Path, monkeypatch: pytes
     with pytest.raises(StoreError):
         create_whole(str(tmp_path), "fact", b"text")
     assert os.listdir(tmp_path) == []
+
+
+def test_replacing_is_whole_or_not_at_all(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    before = os.umask(0o077)
+    try:
+        durable.replace_whole(str(tmp_path), "hint", b"one", mode=0o644)
+    finally:
+        os.umask(before)
+    assert ((tmp_path / "hint").read_bytes(), (tmp_path / "hint").stat().st_mode & 0o777) == (b"one", 0o644)
+
+    def full(descriptor: int, content: bytes) -> None:
+        os.write(descriptor, content[:1])
+        raise OSError(errno.ENOSPC, "full")
+
+    monkeypatch.setattr(durable, "write_all", full)
+    with pytest.raises(OSError, match="full"):
+        durable.replace_whole(str(tmp_path), "hint", b"two", mode=0o644)
+    assert (os.listdir(tmp_path), (tmp_path / "hint").read_bytes()) == (["hint"], b"one")

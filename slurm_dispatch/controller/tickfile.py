@@ -9,10 +9,9 @@ from __future__ import annotations
 
 import json
 import os
-import secrets
 from typing import TYPE_CHECKING, Any
 
-from slurm_dispatch.durable import TEMPORARY_PREFIX, read_regular, write_all
+from slurm_dispatch.durable import read_regular, replace_whole
 from slurm_dispatch.errors import StoreError
 from slurm_dispatch.state.trouble import state_trouble
 
@@ -46,23 +45,8 @@ def write_bytes(folder: str, name: str, data: bytes) -> None:
 
     :raises ServiceAwayError: the folder is full, read-only or away.
     """
-    temporary = os.path.join(folder, f"{TEMPORARY_PREFIX}{secrets.token_hex(8)}")
-    path = os.path.join(folder, name)
-    with state_trouble("writing", path):
-        descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC | os.O_NOFOLLOW, 0o644)
-        try:
-            try:
-                os.fchmod(descriptor, 0o644)
-                write_all(descriptor, data)
-            finally:
-                os.close(descriptor)
-            os.rename(temporary, path)
-        except OSError:
-            try:
-                os.unlink(temporary)
-            except OSError:
-                pass  # swept by age; the error that counts is the first
-            raise
+    with state_trouble("writing", os.path.join(folder, name)):
+        replace_whole(folder, name, data, mode=0o644)
 
 
 def number(value: object, default: float = 0.0) -> float:

@@ -8,10 +8,9 @@ from __future__ import annotations
 
 import json
 import os
-import secrets
 from typing import TYPE_CHECKING
 
-from slurm_dispatch.durable import TEMPORARY_PREFIX, read_regular, write_all
+from slurm_dispatch.durable import read_regular, replace_whole
 from slurm_dispatch.errors import BadDataError, StoreError
 from slurm_dispatch.records import forms as f
 from slurm_dispatch.records.cessation import ANSWERS, Counted
@@ -53,20 +52,10 @@ def write_asked(folder: str, kept: Mapping[str, Counted]) -> None:
         "v": f.VERSION,
         **{attempt: {name: getattr(it, name) for name in _FORMS} for attempt, it in kept.items()},
     }
-    path = os.path.join(folder, NAME)
-    temporary = os.path.join(folder, f"{TEMPORARY_PREFIX}{secrets.token_hex(8)}")
     try:
-        descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
-        try:
-            write_all(descriptor, json.dumps(content).encode("ascii") + b"\n")
-        finally:
-            os.close(descriptor)
-        os.rename(temporary, path)
+        replace_whole(folder, NAME, json.dumps(content).encode("ascii") + b"\n")
     except OSError:
-        try:
-            os.unlink(temporary)
-        except OSError:
-            pass  # swept later
+        pass  # the count begins anew
 
 
 __all__ = ["NAME", "read_asked", "write_asked"]
