@@ -82,11 +82,11 @@ class _Asked:
 
     def path(self, spec: Spec, record: Record, what: str, text: str) -> str:
         """The path that ``text`` means for our option ``what``: a job file is the person's, all else the job's."""
+        from slurm_dispatch.slurm.resubmit import recorded_variables
         from slurm_dispatch.submit.expand import expand
-        from slurm_dispatch.submit.supersede import read_environment
 
         typed = what == "--job-file"
-        variables = self.environment if typed else read_environment(record.environment())
+        variables = self.environment if typed else recorded_variables(record.environment())
         folder = self.folder if typed else spec.workdir
         return expand(
             text, what=what, key=spec.job, name=spec.name, user=spec.user, variables=variables, folder=folder

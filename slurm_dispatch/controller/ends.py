@@ -436,7 +436,7 @@ def in_trouble(execution: Execution | None, nodes: port.Nodes | port.Unknown) ->
     """The nodes of an execution that are silent, down or drained now: they are to be blamed before the others."""
     if execution is None or isinstance(nodes, port.Unknown):
         return []
-    bad = {node.name for node in nodes.nodes if node.silent or node.drained or node.state == "DOWN"}
+    bad = {node.name for node in nodes.nodes if node.in_trouble}
     try:
         return [name for name in expand(execution.nodes) if name in bad][:BLAMED_MAX]
     except BadDataError:

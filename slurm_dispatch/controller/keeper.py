@@ -209,7 +209,7 @@ class Keeper:
         """Of an execution's nodes those that are in trouble now; all where none is, or nothing is known."""
         if isinstance(self._nodes, Unknown):
             return nodes
-        bad = {node.name for node in self._nodes.nodes if node.silent or node.drained or node.state == "DOWN"}
+        bad = {node.name for node in self._nodes.nodes if node.in_trouble}
         return tuple(name for name in nodes if name in bad) or nodes
 
     # What children do meanwhile.

@@ -235,6 +235,11 @@ class Node:
         """It takes no new jobs until a person says so."""
         return bool(self.flags & {"DRAIN", "FAIL"})
 
+    @property
+    def in_trouble(self) -> bool:
+        """It is silent, down or drained: of the nodes of an execution that failed, it is to be blamed first."""
+        return self.silent or self.drained or self.state == "DOWN"
+
 
 AWAY = frozenset({
     "POWER_DOWN", "POWER_UP", "POWERED_DOWN", "POWERING_DOWN", "POWERING_UP", "REBOOT_ISSUED", "DYNAMIC_FUTURE",

@@ -80,7 +80,7 @@ def resubmission(
     # sbatch takes one way to ask for memory on a command line, and that one stands above the script's.
     grown = MEMORY if any(change.startswith("--mem=") for change in changes) else frozenset[str]()
     kept = without_options(spec.argv, gone | grown)
-    variables = {name: value for name, value in _variables(environment).items() if name not in _CARRIED}
+    variables = {name: value for name, value in recorded_variables(environment).items() if name not in _CARRIED}
     variables.update(carried(spec))  # as the specification says it now: an update may have changed a setting since
     asked = recorded.last("propagate") or given.last("propagate")
     marks = propagated(config or {}, (asked.value or "") if asked is not None else None)
@@ -127,7 +127,8 @@ def _merged(change: str, user: object) -> str:
     return change
 
 
-def _variables(environment: bytes) -> dict[str, str]:
+def recorded_variables(environment: bytes) -> dict[str, str]:
+    """The variables of a recorded environment, NUL-separated ``NAME=value``."""
     found: dict[str, str] = {}
     for entry in environment.split(b"\0"):
         name, equals, value = entry.decode("utf-8", "surrogateescape").partition("=")

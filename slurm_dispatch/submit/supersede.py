@@ -15,6 +15,7 @@ from slurm_dispatch.model.epoch import GENERATION_MAX
 from slurm_dispatch.model.identity import new_key
 from slurm_dispatch.records.changes import KEPT
 from slurm_dispatch.slurm.options import MEMORY, without_options
+from slurm_dispatch.slurm.resubmit import recorded_variables
 from slurm_dispatch.submit.environment import as_recorded, for_job
 
 if TYPE_CHECKING:
@@ -34,7 +35,7 @@ def make_repeated(folder: StateFolder, elder: State, record: Record, *, keep: in
     :param record: the elder's.
     """
     spec = _after(elder, replace(elder.spec, argv=_grown(elder)), keep)
-    variables = read_environment(record.environment())
+    variables = recorded_variables(record.environment())
     own = for_job(variables, spec, record=folder.record(spec.job).folder)
     packed = "".join(f"{name}={value}\0" for name, value in own.items()).encode("utf-8", "surrogateescape")
     return folder.create_job(spec, record.script(elder.script_sha256), packed, by=by)
@@ -91,14 +92,4 @@ def _after(elder: State, spec: Spec, keep: int | None) -> Spec:
     )
 
 
-def read_environment(data: bytes) -> dict[str, str]:
-    """The variables of a recorded environment."""
-    found: dict[str, str] = {}
-    for entry in data.split(b"\0"):
-        name, equals, value = entry.decode("utf-8", "surrogateescape").partition("=")
-        if equals and name:
-            found[name] = value
-    return found
-
-
-__all__ = ["make_new", "make_repeated", "read_environment"]
+__all__ = ["make_new", "make_repeated"]
