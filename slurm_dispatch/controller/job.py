@@ -32,6 +32,7 @@ from slurm_dispatch.records.decide import decide
 from slurm_dispatch.records.fold import fold
 from slurm_dispatch.records.observation import Observation
 from slurm_dispatch.records.state import Phase, Settled, State
+from slurm_dispatch.slurm.configuration import seconds_of
 from slurm_dispatch.slurm.port import Accepted, Ambiguous, Rejected, SlurmPort
 from slurm_dispatch.slurm.resubmit import resubmission
 from slurm_dispatch.submit.run import Intent, Overtaken, submit_once, wait_s
@@ -317,8 +318,7 @@ class Job:
         """How long somebody else must watch an intent before he settles it (P6)."""
         found = self._means.message_timeout_s
         if found is None:
-            text = (self._view.config or {}).get("MessageTimeout", "").split(" ")[0]
-            found = float(text) if text.isdigit() else None
+            found = seconds_of(self._view.config or {}, "MessageTimeout")
         return wait_s(self._means.submit_timeout_s, found)
 
     def _finish(self, state: State, facts: Sequence[Fact]) -> None:

@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from slurm_dispatch.controller.tickfile import number, text
+from slurm_dispatch.slurm.configuration import seconds_of
 from slurm_dispatch.slurm.port import Nodes, Unknown
 
 if TYPE_CHECKING:
@@ -96,7 +97,7 @@ def suspects(
     told = config()
     if isinstance(told, Unknown):
         return Suspects(why=f"Slurm does not tell since when slurmctld runs: {told.why}")
-    started = _seconds(told.get("BOOT_TIME", ""))
+    started = seconds_of(told, "BOOT_TIME")
     if started is None:
         return Suspects(why="Slurm does not tell since when slurmctld runs")
     wait_s = PINGS * ping_s(told)
@@ -108,14 +109,9 @@ def suspects(
 
 def ping_s(config: Mapping[str, str]) -> float:
     """Seconds between slurmctld's pings of its nodes: a third of SlurmdTimeout, in whole seconds."""
-    timeout_s = _seconds(config.get("SlurmdTimeout", ""))
+    timeout_s = seconds_of(config, "SlurmdTimeout")
     return float(max(1, int(timeout_s) // 3)) if timeout_s else PING_S_DEFAULT
 
-
-def _seconds(value: str) -> float | None:
-    """``300 sec`` or ``1796029694``."""
-    word = value.split(" ", maxsplit=1)[0]
-    return float(word) if word.isascii() and word.isdigit() else None
 
 
 def from_content(content: Mapping[str, Any] | None) -> Silence:

@@ -33,6 +33,7 @@ from slurm_dispatch.controller.sitefolder import (
 from slurm_dispatch.controller.siterules import SiteRules
 from slurm_dispatch.controller.view import Folder, View, key_in, notes_by_key
 from slurm_dispatch.errors import DispatchError
+from slurm_dispatch.slurm.configuration import has_accounting
 from slurm_dispatch.slurm.port import SlurmPort, Unknown
 from slurm_dispatch.state.as_user import in_child
 from slurm_dispatch.state.notes import NotesRead
@@ -239,7 +240,7 @@ class Controller:
             memory.config = None if isinstance(config, Unknown) else config
         if memory.config is not None:
             if view.accounting is None:
-                view.accounting = "slurmdbd" in memory.config.get("AccountingStorageType", "")
+                view.accounting = has_accounting(memory.config)
             view.cluster = view.cluster or memory.config.get("ClusterName", "")
         view.config = memory.config
         view.notes = notes_by_key(notes.notes)

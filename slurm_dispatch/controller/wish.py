@@ -17,6 +17,7 @@ from slurm_dispatch.controller.view import Details, View
 from slurm_dispatch.errors import ServiceAwayError
 from slurm_dispatch.records.fold import fold
 from slurm_dispatch.records.state import Phase, Settled
+from slurm_dispatch.slurm.configuration import has_accounting
 from slurm_dispatch.slurm.port import Unknown
 
 if TYPE_CHECKING:
@@ -61,7 +62,7 @@ def view_of(means: Means, config: Mapping[str, str] | Unknown, *, host: str, clu
     """The queue as Slurm tells it now, with a configuration that was asked before."""
     at = time.time()
     known = None if isinstance(config, Unknown) else config
-    accounting = None if known is None else "slurmdbd" in known.get("AccountingStorageType", "")
+    accounting = None if known is None else has_accounting(known)
     name = cluster or (known or {}).get("ClusterName", "")
     return View(at, host, name, means.port.queue(), accounting, None, complete=False, config=known)
 

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 from slurm_dispatch.errors import DispatchError, OutcomeUnknownError, ServiceAwayError, TransientError
 from slurm_dispatch.records.state import Phase
+from slurm_dispatch.slurm.configuration import seconds_of
 from slurm_dispatch.slurm.options import of_version
 from slurm_dispatch.slurm.port import Accepted, Ambiguous, Present, Rejected, SbatchCall, Unknown
 from slurm_dispatch.slurm.resubmit import comment_with
@@ -207,9 +208,8 @@ def _asked(spec: Spec, site: Site, port: SlurmPort) -> tuple[Spec, float | None,
         answer = port.config()
         config = {} if isinstance(answer, Unknown) else answer
         cluster = cluster or config.get("ClusterName", "")
-        text = config.get("MessageTimeout", "").split(" ")[0]
-        if message_timeout_s is None and text.isdigit():
-            message_timeout_s = float(text)
+        if message_timeout_s is None:
+            message_timeout_s = seconds_of(config, "MessageTimeout")
     return replace(spec, cluster=cluster), message_timeout_s, config
 
 

@@ -9,11 +9,11 @@ from slurm_dispatch.errors import DispatchError, show
 from slurm_dispatch.model.outcome import Action, Outcome
 from slurm_dispatch.model.quantity import duration, moment
 from slurm_dispatch.records.people import RELEASE_EXPIRED_S
+from slurm_dispatch.slurm.configuration import seconds_of
 from slurm_dispatch.state.folder import StateFolder
 from slurm_dispatch.store.thin import bound
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
 
     from slurm_dispatch.submit.plan import Plan
 
@@ -145,11 +145,6 @@ def _suspicion(plan: Plan) -> list[str]:
     others = f"While more than {plan.site.suspect_count} nodes or {plan.site.suspect_share * 100:g} % are silent"
     return [f"{what} is taken for lost. {text}. {others}, it waits for Slurm"]
 
-
-def seconds_of(config: Mapping[str, str], name: str) -> float | None:
-    """A number of seconds in Slurm's configuration (``300 sec``); ``None`` if it does not say."""
-    word = config.get(name, "").split(" ")[0]
-    return float(word) if word.isascii() and word.isdigit() else None
 
 
 def missing_hooks(plan: Plan) -> list[str]:

@@ -9,7 +9,8 @@ from slurm_dispatch.errors import show
 from slurm_dispatch.model.outcome import Action, Outcome
 from slurm_dispatch.model.quantity import duration
 from slurm_dispatch.rules.plan import MEANING, changes
-from slurm_dispatch.submit.plan_notes import caps, missing_hooks, notes, seconds_of, warnings
+from slurm_dispatch.slurm.configuration import seconds_of
+from slurm_dispatch.submit.plan_notes import caps, missing_hooks, notes, warnings
 from slurm_dispatch.submit.plan_table import WIDTH, meanings, table, wrapped
 
 if TYPE_CHECKING:
