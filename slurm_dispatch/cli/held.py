@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import fnmatch
+import functools
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -49,15 +50,22 @@ class Filters:
 
 
 def filter_options(function: Callable[..., Any]) -> Callable[..., Any]:
-    """``--user --account --partition --reason-like``."""
+    """``--user --account --partition --reason-like``, as the one argument ``filters``."""
+
+    @functools.wraps(function)
+    def filtered(
+        *, user: str | None, account: str | None, partition: str | None, reason_like: str | None, **others: Any
+    ) -> Any:
+        return function(filters=Filters(user, account, partition, reason_like), **others)
+
     for option in (
         click.option("--reason-like", metavar="GLOB", help="Those whose reason is like this."),
         click.option("--partition", help="Those submitted to this partition."),
         click.option("--account", help="Those submitted under this account."),
         click.option("--user", help="Another user's jobs, or 'all' (for root)."),
     ):
-        function = option(function)
-    return function
+        filtered = option(filtered)
+    return filtered
 
 
 def jobs_of(bench: Bench, filters: Filters) -> tuple[dict[str, State], list[str]]:

@@ -20,17 +20,7 @@ if TYPE_CHECKING:
 @click.option("--for", "length", metavar="TIME", help="How long, such as 12h; then the job is closed.")
 @filter_options
 @click.option("--yes", is_flag=True, help="Do it to the jobs that the filters take, which are only listed otherwise.")
-def command(
-    *,
-    jobs: tuple[str, ...],
-    reason: str,
-    length: str | None,
-    user: str | None,
-    account: str | None,
-    partition: str | None,
-    reason_like: str | None,
-    yes: bool,
-) -> int:
+def command(*, jobs: tuple[str, ...], reason: str, length: str | None, filters: Filters, yes: bool) -> int:
     """Hold JOB: what runs or waits in Slurm now is left alone, and nothing is submitted after it.
 
     JOB is the job's key, any Slurm job id that it ever had, or its unique name. Instead of jobs, filters choose
@@ -67,7 +57,6 @@ def command(
 
         return {"text": f"is held{_more(wish.write(record, here.means.by, held))}"}
 
-    filters = Filters(user, account, partition, reason_like)
     return act(here, jobs, filters, "hold", work, yes=yes, takes=lambda state: state.hold is None)
 
 

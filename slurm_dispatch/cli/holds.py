@@ -21,9 +21,7 @@ HEAD = ("JOB", "NAME", "USER", "WHY", "SINCE", "LEFT", "REASON")
 @click.command("holds")
 @filter_options
 @click.option("--json", "as_json", is_flag=True, help="One JSON object.")
-def command(
-    *, user: str | None, account: str | None, partition: str | None, reason_like: str | None, as_json: bool
-) -> int:
+def command(*, filters: Filters, as_json: bool) -> int:
     """List the jobs that are held, or that will be once what runs has ended.
 
     LEFT is how much of the hold is left before the job is closed; only time in which ticks ran counts.
@@ -43,7 +41,7 @@ def command(
     from slurm_dispatch.records.observation import SiteClock
 
     here = bench()
-    found, trouble = jobs_of(here, Filters(user, account, partition, reason_like))
+    found, trouble = jobs_of(here, filters)
     held = {key: state for key, state in sorted(found.items()) if is_held(state)}
     now = time.time()
     read = hints.load(os.path.join(here.site.state, hints.FOLDER)).clock

@@ -19,16 +19,7 @@ if TYPE_CHECKING:
 @click.option("--reason", required=True, help="Why, for the record.")
 @filter_options
 @click.option("--yes", is_flag=True, help="Do it to the jobs that the filters take, which are only listed otherwise.")
-def command(
-    *,
-    jobs: tuple[str, ...],
-    reason: str,
-    user: str | None,
-    account: str | None,
-    partition: str | None,
-    reason_like: str | None,
-    yes: bool,
-) -> int:
+def command(*, jobs: tuple[str, ...], reason: str, filters: Filters, yes: bool) -> int:
     """Let JOB go on: it is submitted again at once, with its budgets full again.
 
     For a job with a shared checkpoint this says that nothing of its older executions writes any more: look first
@@ -65,5 +56,4 @@ def command(
             return {"text": f"is released before anything was held; it is {before[-1].phase}"}
         return {"text": f"is released{here.submitted(record)}"}
 
-    filters = Filters(user, account, partition, reason_like)
     return act(here, jobs, filters, "release", work, yes=yes, takes=is_held, submits=True)
