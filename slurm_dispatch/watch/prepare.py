@@ -21,6 +21,8 @@ from slurm_dispatch.watch.scanning import scan
 from slurm_dispatch.watch.turn import Run, Runner, claim_run, last_run
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from slurm_dispatch.watch.pattern import Pattern
     from slurm_dispatch.watch.place import Place
 
@@ -165,21 +167,38 @@ def follow(place: Place, *, timeout_s: float) -> Prepared:
 
     :raises TransientError: there is none after ``timeout_s`` seconds.
     """
+
+    def chosen(root: CheckpointRoot) -> Prepared | None:
+        choice = read_choice(root, place.attempt)
+        if choice is None or not (choice.resume is None or os.path.lexists(choice.resume)):
+            return None
+        return _prepared(root, place, choice)
+
+    return wait_for_first(place, chosen, "the choice of rank 0", timeout_s=timeout_s)
+
+
+def wait_for_first(
+    place: Place, find: Callable[[CheckpointRoot], Prepared | None], what: str, *, timeout_s: float
+) -> Prepared:
+    """Look into the root again and again until the first rank has done what the others wait for.
+
+    :param find: what it made of the root; ``None``, or :class:`AbsentError`: not yet.
+    :raises TransientError: it has not after ``timeout_s`` seconds.
+    """
     ends_at = time.monotonic() + timeout_s
     supervisor = os.getppid()
     while True:
         try:
-            root = open_root(place.root)
-            choice = read_choice(root, place.attempt)
+            found = find(open_root(place.root))
         except AbsentError:
-            choice = None  # the first rank makes the root
-        if choice is not None and (choice.resume is None or os.path.lexists(choice.resume)):
-            return _prepared(root, place, choice)
+            found = None  # the first rank makes the root
+        if found is not None:
+            return found
         if os.getppid() != supervisor:
-            raise TransientError("the helper that waited for the choice of rank 0 was ended")
+            raise TransientError(f"the helper that waited for {what} was ended")
         if time.monotonic() > ends_at:
             raise TransientError(
-                f"rank {place.rank} waited {timeout_s:g} s for the choice of rank 0 in {place.root}",
+                f"rank {place.rank} waited {timeout_s:g} s for {what} in {place.root}",
                 hint="see what rank 0 said; is the root on a filesystem that all nodes share?",
             )
         time.sleep(PAUSE_S)

@@ -11,10 +11,9 @@ import os
 import time
 from typing import TYPE_CHECKING
 
-from slurm_dispatch.errors import AbsentError, StoreError, TransientError, show
-from slurm_dispatch.store.root import open_root
+from slurm_dispatch.errors import StoreError, show
 from slurm_dispatch.store.whole import look
-from slurm_dispatch.watch.prepare import PAUSE_S, ROUNDS, Prepared, open_place, other_helper
+from slurm_dispatch.watch.prepare import ROUNDS, Prepared, open_place, other_helper, wait_for_first
 from slurm_dispatch.watch.publish import NOTHING_S, Result
 from slurm_dispatch.watch.say import SaidOnce
 from slurm_dispatch.watch.scanning import RESERVED, Candidate, Listing, scan
@@ -23,6 +22,7 @@ from slurm_dispatch.watch.turn import Runner, claim_run, last_run
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from slurm_dispatch.store.root import CheckpointRoot
     from slurm_dispatch.watch.options import Options
     from slurm_dispatch.watch.pattern import Pattern
     from slurm_dispatch.watch.place import Place
@@ -58,24 +58,11 @@ def follow_shared(place: Place, *, timeout_s: float) -> Prepared:
 
     :raises TransientError: it has not after ``timeout_s`` seconds.
     """
-    ends_at = time.monotonic() + timeout_s
-    supervisor = os.getppid()
-    while True:
-        try:
-            root = open_root(place.root)
-            claimed = last_run(root, place.attempt) is not None
-        except AbsentError:
-            claimed = False
-        if claimed:
-            return Prepared(root.path, None, None, None)
-        if os.getppid() != supervisor:
-            raise TransientError("the helper that waited for rank 0 was ended")
-        if time.monotonic() > ends_at:
-            raise TransientError(
-                f"rank {place.rank} waited {timeout_s:g} s for rank 0 in {place.root}",
-                hint="see what rank 0 said; is the root on a filesystem that all nodes share?",
-            )
-        time.sleep(PAUSE_S)
+
+    def claimed(root: CheckpointRoot) -> Prepared | None:
+        return None if last_run(root, place.attempt) is None else Prepared(root.path, None, None, None)
+
+    return wait_for_first(place, claimed, "rank 0", timeout_s=timeout_s)
 
 
 class SharedSaves:
