@@ -5,12 +5,12 @@ The service ticks; nobody releases anything by hand.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
 from tests.cluster.ghosts import COMMANDS, WRITER, Power
-from tests.cluster.test_tick import LONG_S, UNTIL_TOLD, Jobs
+from tests.cluster.jobs import LONG_S, UNTIL_TOLD, Jobs
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -108,32 +108,33 @@ def test_a_process_that_survives_keeps_it_held_until_the_site_s_command_finds_it
     assert len(counts) <= 4, "equal answers in a row are one fact"
 
 
-def test_a_node_that_lost_its_power_and_booted_lets_it_go_on(jobs: Jobs) -> None:
-    key = jobs.submit(UNTIL_TOLD, *SHARED, rules=("node_fail:resubmit",))
+def held_until_healed(jobs: Jobs, key: str, fault: str) -> tuple[str, dict[str, Any]]:
+    """Its node suffers the fault: the job is held while nothing is known, and goes on once the node is back.
+
+    :returns: the node, and the last that it said of the execution.
+    """
     jobs.running(key)
     node = node_of(jobs, key)
-    jobs.cluster.fault("kill-node", node)
+    jobs.cluster.fault(fault, node)
     jobs.cluster.wait_until(lambda: jobs.last(key, "decision"), NODE_FAIL_S, "Slurm to give up the node")
     stays_held(jobs, key, "unknown")
     jobs.cluster.fault("heal", node)
     goes_on(jobs, key)
     last = jobs.last(key, "node")
     assert last is not None
+    return node, last
+
+
+def test_a_node_that_lost_its_power_and_booted_lets_it_go_on(jobs: Jobs) -> None:
+    key = jobs.submit(UNTIL_TOLD, *SHARED, rules=("node_fail:resubmit",))
+    node, last = held_until_healed(jobs, key, "kill-node")
     assert (last["how"], last["node"]) == ("boot", node)
 
 
 def test_a_node_that_is_cut_off_keeps_it_held_until_it_is_back_and_clean(jobs: Jobs) -> None:
     """C172: the processes live on behind the cut; Slurm ends them once the node is back, and its Epilog says so."""
     key = jobs.submit(UNTIL_TOLD, *SHARED, rules=("node_fail:resubmit",))
-    jobs.running(key)
-    node = node_of(jobs, key)
-    jobs.cluster.fault("cut", node)
-    jobs.cluster.wait_until(lambda: jobs.last(key, "decision"), NODE_FAIL_S, "Slurm to give up the node")
-    stays_held(jobs, key, "unknown")
-    jobs.cluster.fault("heal", node)
-    goes_on(jobs, key)
-    last = jobs.last(key, "node")
-    assert last is not None
+    node, last = held_until_healed(jobs, key, "cut")
     assert (last["how"], last["clean"], last["verified"], last["node"]) == ("scan", True, True, node)
 
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from docker.rig import ROOT
-from tests.cluster.test_tick import FOREVER, LONG_S, UNTIL_TOLD, Jobs
+from tests.cluster.jobs import FOREVER, LONG_S, UNTIL_TOLD, Jobs
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -8,10 +8,9 @@ from typing import TYPE_CHECKING
 import pytest
 
 from docker.rig import PATIENCE_S
-from tests.cluster.test_tick import LONG_S, Jobs
+from tests.cluster.jobs import LONG_S, Jobs
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
 
     from docker.rig import Cluster
 
@@ -28,14 +27,6 @@ rm "$SLURM_DISPATCH_HAND/fill"
 exec dispatch-watch --interval 1 --done done -- sh -c 'COMMAND'
 """
 SAVE = 'mkdir "$DISPATCH_DIR/checkpoint-40" && echo w >"$DISPATCH_DIR/checkpoint-40/done"'
-
-
-@pytest.fixture
-def jobs(cluster: Cluster) -> Iterator[Jobs]:
-    """Jobs of ada; none is left behind."""
-    yield Jobs(cluster)
-    cluster.run("ctl", ["sh", "-c", "scancel -u ada"], check=False)
-    cluster.wait_until(cluster.nodes_idle, PATIENCE_S, "all nodes to be idle")
 
 
 def test_progress_and_the_end_come_with_the_node_s_epilog(cluster: Cluster, jobs: Jobs) -> None:

@@ -8,7 +8,7 @@ import pytest
 
 from slurm_dispatch.model.epoch import Epoch
 from slurm_dispatch.model.publication import parse_name
-from tests.cluster.test_tick import LONG_S, Jobs
+from tests.cluster.jobs import LONG_S, Jobs
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from tests.cluster.jobs import Jobs
 from tests.cluster.site import WAIT_S, Managed, nodes_take_jobs
-from tests.cluster.test_tick import Jobs
 
 if TYPE_CHECKING:
     import random

@@ -7,10 +7,9 @@ from typing import TYPE_CHECKING
 import pytest
 
 from docker.rig import PATIENCE_S
-from tests.cluster.test_tick import LONG_S, Jobs
+from tests.cluster.jobs import LONG_S, Jobs
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
 
     from docker.rig import Cluster
 
@@ -31,14 +30,6 @@ touch ran
 echo "the job's own: $SLURM_DISPATCH_STALL"
 exec dispatch-watch --stall 5s --interval 1 --grace 5 --done done -- srun sleep 3600
 """
-
-
-@pytest.fixture
-def jobs(cluster: Cluster) -> Iterator[Jobs]:
-    """Jobs of ada; none is left behind."""
-    yield Jobs(cluster)
-    cluster.run("ctl", ["scancel", "-u", "ada"], check=False)
-    cluster.wait_until(cluster.nodes_idle, PATIENCE_S, "all nodes to be idle")
 
 
 def test_every_rank_of_a_shared_job_works_in_the_root(cluster: Cluster, jobs: Jobs) -> None:

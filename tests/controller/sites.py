@@ -6,6 +6,8 @@ from __future__ import annotations
 import os
 import pwd
 import shutil
+import subprocess
+import sys
 import tempfile
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -15,8 +17,9 @@ from slurm_dispatch.state.folder import make_state
 from tests.controller.rig import Rig
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Mapping
 
+TOP = Path(__file__).resolve().parents[2]
 OWNER = "nobody"
 SECOND_OWNER = "bin"
 SLURM_USER = "daemon"
@@ -44,6 +47,27 @@ class Site:
         settings = Settings(state=self.rig.path, user_mode=not self.root, slurm_user=SLURM_USER, host="ctl",
                             owner_timeout_s=owner_timeout_s)  # fmt: skip
         return Controller(settings, self.rig.means(), self.log.append)
+
+    def install(self, programs: Mapping[str, str]) -> None:
+        """Put these scripts where Slurm's commands are looked for, and configure :meth:`dispatch` for this site."""
+        commands = self.folder / "bin"
+        commands.mkdir()
+        for name, text in programs.items():
+            (commands / name).write_text(text)
+            (commands / name).chmod(0o755)
+        mode = f'slurm_user = "{SLURM_USER}"' if self.root else "user_mode = true"
+        config = self.folder / "dispatch.toml"
+        config.write_text(f'state = "{self.rig.path}"\nslurm_bin = "{commands}"\n{mode}\n')
+        config.chmod(0o644)
+
+    def dispatch(self, *words: str) -> subprocess.CompletedProcess[str]:
+        """The command line, as a process of its own."""
+        argv = [sys.executable, "-m", "slurm_dispatch.cli.main", *words]
+        environment = {**os.environ, "PYTHONPATH": str(TOP), "DISPATCH_CONFIG": str(self.folder / "dispatch.toml"),
+                       "DISPATCH_TRACEBACK": ""}  # fmt: skip
+        return subprocess.run(
+            argv, env=environment, cwd="/", capture_output=True, text=True, timeout=120, check=False
+        )
 
     def hand_over(self, uid: int | None = None) -> None:
         """Give the facts and notes that this process added by itself to whom they belong to; not beside a loop."""

@@ -4,48 +4,29 @@ from __future__ import annotations
 
 import json
 import os
-import subprocess
-import sys
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
 
-from tests.controller.sites import SLURM_USER, Site, make_site
+from tests.controller.sites import Site, make_site
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-TOP = Path(__file__).resolve().parents[2]
 AWAY = "#!/bin/sh\necho 'slurm_load_jobs error: Unable to contact slurm controller (connect failure)' >&2\nexit 1\n"
 
 
 @pytest.fixture
 def site() -> Iterator[Site]:
     for made in make_site():
-        commands = made.folder / "bin"
-        commands.mkdir()
-        for name in ("squeue", "scontrol", "sacct", "scancel", "sbatch"):
-            (commands / name).write_text(AWAY)
-            (commands / name).chmod(0o755)
-        mode = f'slurm_user = "{SLURM_USER}"' if made.root else "user_mode = true"
-        config = made.folder / "dispatch.toml"
-        config.write_text(f'state = "{made.rig.path}"\nslurm_bin = "{commands}"\n{mode}\n')
-        config.chmod(0o644)
+        made.install(dict.fromkeys(("squeue", "scontrol", "sacct", "scancel", "sbatch"), AWAY))
         yield made
-
-
-def dispatch(site: Site, *words: str) -> subprocess.CompletedProcess[str]:
-    argv = [sys.executable, "-m", "slurm_dispatch.cli.main", *words]
-    environment = {**os.environ, "PYTHONPATH": str(TOP), "DISPATCH_CONFIG": str(site.folder / "dispatch.toml"),
-                   "DISPATCH_TRACEBACK": ""}  # fmt: skip
-    return subprocess.run(argv, env=environment, cwd=TOP, capture_output=True, text=True, timeout=120, check=False)
 
 
 def test_a_tick_with_slurm_away_says_so_in_one_line_and_is_done(site: Site) -> None:
     key = site.preempted()
     facts = site.rig.kinds(key)
-    done = dispatch(site, "tick")
+    done = site.dispatch("tick")
     assert done.returncode == 0, done.stderr
     assert done.stdout == ""
     lines = done.stderr.splitlines()
@@ -57,19 +38,19 @@ def test_a_tick_with_slurm_away_says_so_in_one_line_and_is_done(site: Site) -> N
 
 def test_a_cancel_with_slurm_away_is_recorded_and_says_what_comes(site: Site) -> None:
     key = site.preempted()
-    done = dispatch(site, "cancel", key, "--wait", "0", "--reason", "enough")
+    done = site.dispatch("cancel", key, "--wait", "0", "--reason", "enough")
     assert done.returncode == 75, done.stderr
     assert "the wish is recorded" in done.stdout
     request = site.rig.last(key, "request")
     assert (request.body["what"], request.body["reason"]) == ("cancel", "enough")
     assert os.stat(site.rig.record(key)._path(request.seq)).st_uid == site.rig.uid
-    again = dispatch(site, "cancel", key, "--wait", "0", "--json")
+    again = site.dispatch("cancel", key, "--wait", "0", "--json")
     assert json.loads(again.stdout)["closed"] is None
     assert site.rig.kinds(key).count("request") == 1
 
 
 def test_a_job_that_is_not_there_cannot_be_cancelled(site: Site) -> None:
-    done = dispatch(site, "cancel", "nosuchjob")
+    done = site.dispatch("cancel", "nosuchjob")
     assert done.returncode == 66, done.stderr
     assert done.stderr.count("\n") == 1
 
@@ -77,7 +58,7 @@ def test_a_job_that_is_not_there_cannot_be_cancelled(site: Site) -> None:
 def test_a_configuration_that_is_wrong_is_one_line(site: Site) -> None:
     with open(site.folder / "dispatch.toml", "a", encoding="ascii") as stream:
         stream.write("nonsense = 1\n")
-    done = dispatch(site, "tick")
+    done = site.dispatch("tick")
     assert done.returncode == 78, done.stderr
     assert "nonsense" in done.stderr
     assert done.stderr.count("\n") == 1
@@ -85,7 +66,7 @@ def test_a_configuration_that_is_wrong_is_one_line(site: Site) -> None:
 
 @pytest.mark.parametrize("command", ["tick", "cancel"])
 def test_each_has_help_with_an_example(site: Site, command: str) -> None:
-    done = dispatch(site, command, "--help")
+    done = site.dispatch(command, "--help")
     assert done.returncode == 0
     assert f"dispatch {command}" in done.stdout
     assert "Exit codes" in done.stdout

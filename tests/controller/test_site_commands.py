@@ -4,10 +4,7 @@ from __future__ import annotations
 
 import json
 import os
-import subprocess
-import sys
 import time
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
@@ -23,29 +20,15 @@ from tests.slurm.test_parse_nodes import paragraph
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-TOP = Path(__file__).resolve().parents[2]
 
 
 @pytest.fixture
 def site() -> Iterator[Site]:
     for made in make_site():
-        commands = made.folder / "bin"
-        commands.mkdir()
-        (commands / "nodes").write_text(paragraph("c1", "DOWN+NOT_RESPONDING") + paragraph("c2") + paragraph("c3"))
-        (commands / "scontrol").write_text(f"#!/bin/sh\ncat {commands}/nodes\n")
-        (commands / "scontrol").chmod(0o755)
-        mode = 'slurm_user = "daemon"' if made.root else "user_mode = true"
-        config = made.folder / "dispatch.toml"
-        config.write_text(f'state = "{made.rig.path}"\nslurm_bin = "{commands}"\n{mode}\n')
-        config.chmod(0o644)
+        nodes = made.folder / "nodes"
+        nodes.write_text(paragraph("c1", "DOWN+NOT_RESPONDING") + paragraph("c2") + paragraph("c3"))
+        made.install({"scontrol": f"#!/bin/sh\ncat {nodes}\n"})
         yield made
-
-
-def dispatch(site: Site, *words: str) -> subprocess.CompletedProcess[str]:
-    argv = [sys.executable, "-m", "slurm_dispatch.cli.main", *words]
-    environment = {**os.environ, "PYTHONPATH": str(TOP), "DISPATCH_CONFIG": str(site.folder / "dispatch.toml"),
-                   "DISPATCH_TRACEBACK": ""}  # fmt: skip
-    return subprocess.run(argv, env=environment, cwd="/", capture_output=True, text=True, timeout=120, check=False)
 
 
 def tick_folder(site: Site) -> str:
@@ -66,7 +49,7 @@ def test_nodes_shows_the_evidence_and_what_is_kept_off(site: Site) -> None:
     me = os.getuid()
     remembered(site, ("c2", me, "node_fail", 60.0), ("c3", me, "failed", 5.0))
     write_file(tick_folder(site), "silent", {"at": time.time(), "nodes": {"c1": time.time() - 90.0}, "drained": {}})
-    done = dispatch(site, "nodes")
+    done = site.dispatch("nodes")
     assert done.returncode == 0, done.stderr
     rows = [line.split() for line in done.stdout.splitlines()]
     assert [row[0] for row in rows[1:3]] == ["c2", "c1"]
@@ -74,7 +57,7 @@ def test_nodes_shows_the_evidence_and_what_is_kept_off(site: Site) -> None:
     assert "node_fail of job0" in done.stdout
     assert "silent since 1m ago" in done.stdout
     assert "c3" not in done.stdout
-    found = json.loads(dispatch(site, "nodes", "--all", "--json").stdout)
+    found = json.loads(site.dispatch("nodes", "--all", "--json").stdout)
     assert [(row["node"], row["avoided"]) for row in found["nodes"]] == [("c2", True), ("c3", False), ("c1", False)]
     (entry,) = found["nodes"][0]["evidence"]
     assert (entry["outcome"], entry["uid"]) == ("node_fail", me)
@@ -86,34 +69,34 @@ def test_nodes_without_slurm_says_so_and_avoids_none(site: Site) -> None:
     (site.folder / "bin" / "scontrol").write_text(
         "#!/bin/sh\necho 'Unable to contact slurm controller' >&2\nexit 1\n"
     )
-    done = dispatch(site, "nodes")
+    done = site.dispatch("nodes")
     assert done.returncode == 0, done.stderr
     assert "Slurm does not tell its nodes" in done.stdout
     assert "may use it" in done.stdout
 
 
 def test_nodes_of_a_site_where_nothing_happened(site: Site) -> None:
-    (site.folder / "bin" / "nodes").write_text(paragraph("c2"))
-    done = dispatch(site, "nodes")
+    (site.folder / "nodes").write_text(paragraph("c2"))
+    done = site.dispatch("nodes")
     assert (done.returncode, done.stdout) == (0, "no node has evidence against it, and none is silent\n")
 
 
 def test_maintenance_begins_ends_and_is_listed(site: Site) -> None:
-    assert dispatch(site, "site", "maintenance").stdout == "no maintenance is announced\n"
-    assert dispatch(site, "site", "maintenance", "begin", "--for", "4h").returncode == 0
-    done = dispatch(site, "site", "maintenance", "begin", "--partition", "gpu")
+    assert site.dispatch("site", "maintenance").stdout == "no maintenance is announced\n"
+    assert site.dispatch("site", "maintenance", "begin", "--for", "4h").returncode == 0
+    done = site.dispatch("site", "maintenance", "begin", "--partition", "gpu")
     assert "partition gpu has begun, until it is ended" in done.stdout
-    listed = json.loads(dispatch(site, "site", "maintenance", "--json").stdout)["maintenance"]
+    listed = json.loads(site.dispatch("site", "maintenance", "--json").stdout)["maintenance"]
     assert [(it["partition"], it["active"]) for it in listed] == [("all", True), ("gpu", True)]
     assert 4 * 3600 - 100 < listed[0]["end"] - time.time() < 4 * 3600 + 100
-    longer = dispatch(site, "site", "maintenance", "begin", "--for", "2d")
+    longer = site.dispatch("site", "maintenance", "begin", "--for", "2d")
     assert "the whole cluster goes on" in longer.stdout
-    again = json.loads(dispatch(site, "site", "maintenance", "--json").stdout)["maintenance"]
+    again = json.loads(site.dispatch("site", "maintenance", "--json").stdout)["maintenance"]
     assert again[0]["begin"] == listed[0]["begin"]
-    assert dispatch(site, "site", "maintenance", "end").returncode == 0
-    twice = dispatch(site, "site", "maintenance", "end")
+    assert site.dispatch("site", "maintenance", "end").returncode == 0
+    twice = site.dispatch("site", "maintenance", "end")
     assert twice.returncode == 66, twice.stderr
-    assert "over" in dispatch(site, "site", "maintenance").stdout
+    assert "over" in site.dispatch("site", "maintenance").stdout
     assert os.stat(os.path.join(tick_folder(site), "maintenance.all")).st_mode & 0o777 == 0o644
 
 
@@ -122,9 +105,9 @@ def test_maintenance_begins_ends_and_is_listed(site: Site) -> None:
     [("--partition", "../x"), ("--partition", "all"), ("--partition", ""), ("--for", "soon"), ("--for", "91d")],
 )
 def test_what_is_no_partition_or_no_length_is_refused(site: Site, words: tuple[str, ...]) -> None:
-    done = dispatch(site, "site", "maintenance", "begin", *words)
+    done = site.dispatch("site", "maintenance", "begin", *words)
     assert (done.returncode, done.stderr.count("\n")) == (64, 1), done.stderr
-    assert dispatch(site, "site", "maintenance").stdout == "no maintenance is announced\n"
+    assert site.dispatch("site", "maintenance").stdout == "no maintenance is announced\n"
 
 
 def test_a_user_announces_no_maintenance(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -150,7 +133,7 @@ def test_what_is_no_length(text: str) -> None:
 
 @pytest.mark.parametrize("command", [("nodes",), ("site", "maintenance")])
 def test_each_has_help_with_an_example(site: Site, command: tuple[str, ...]) -> None:
-    done = dispatch(site, *command, "--help")
+    done = site.dispatch(*command, "--help")
     assert done.returncode == 0
     assert f"dispatch {' '.join(command)}" in done.stdout
     assert "Exit codes" in done.stdout
