@@ -83,13 +83,11 @@ def make_controller(site: Site) -> Controller:
 
     :raises NotAllowedError: not root, and the site is not in user mode.
     """
-    from slurm_dispatch.controller.job import Means
+    from slurm_dispatch.controller.job import means_of
     from slurm_dispatch.controller.keeper import Keeper
     from slurm_dispatch.controller.siterules import rules_of
     from slurm_dispatch.controller.tick import Controller, Settings
     from slurm_dispatch.errors import NotAllowedError
-    from slurm_dispatch.records.policy import Policy
-    from slurm_dispatch.slurm.commands import SlurmCommands, commands_environment
     from slurm_dispatch.state.users import own_name
 
     if not site.user_mode and os.geteuid() != 0:
@@ -97,16 +95,7 @@ def make_controller(site: Site) -> Controller:
             "dispatch tick is root's: it works with each owner's rights", hint="set user_mode for a tick of your own"
         )
     host = socket.gethostname()
-    environment = commands_environment(site.slurm_bin or "")
-    port = SlurmCommands(environment, timeout_s=site.query_timeout_s)
-    means = Means(
-        port=port,
-        policy=Policy(site.rules, site.most_submissions, site.launch_failures),
-        by=f"tick@{host}" if os.geteuid() == 0 else f"user:{own_name()}@{host}",
-        submit_timeout_s=site.submit_timeout_s,
-        message_timeout_s=site.message_timeout_s,
-        site_environment=environment,
-    )
+    means = means_of(site, f"tick@{host}" if os.geteuid() == 0 else f"user:{own_name()}@{host}")
     settings = Settings(
         state=site.state,
         user_mode=site.user_mode,
@@ -120,7 +109,8 @@ def make_controller(site: Site) -> Controller:
     def log(line: str) -> None:
         click.echo(f"dispatch: {one_line(line)}", err=True)
 
-    return Controller(settings, means, log, keeper=Keeper(rules_of(site), port, make_asker(site, environment), log))
+    keeper = Keeper(rules_of(site), means.port, make_asker(site, means.site_environment), log)
+    return Controller(settings, means, log, keeper=keeper)
 
 
 def make_asker(site: Site, environment: Mapping[str, str]) -> Asker | None:

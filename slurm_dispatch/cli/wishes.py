@@ -10,10 +10,8 @@ from typing import TYPE_CHECKING, Any
 
 from slurm_dispatch.config.site import Site, load_site
 from slurm_dispatch.controller import wish
-from slurm_dispatch.controller.job import Means
+from slurm_dispatch.controller.job import Means, means_of
 from slurm_dispatch.errors import BadDataError, NothingThereError
-from slurm_dispatch.records.policy import Policy
-from slurm_dispatch.slurm.commands import SlurmCommands, commands_environment
 from slurm_dispatch.state.as_user import in_child
 from slurm_dispatch.state.folder import StateFolder
 from slurm_dispatch.state.users import identity, own_name, user_name
@@ -100,15 +98,7 @@ def bench() -> Bench:
     """The site as it is configured here, and facts by the person who calls."""
     site = load_site()
     host = socket.gethostname()
-    environment = commands_environment(site.slurm_bin or "")
-    means = Means(
-        port=SlurmCommands(environment, timeout_s=site.query_timeout_s),
-        policy=Policy(site.rules, site.most_submissions, site.launch_failures),
-        by=f"user:{own_name()}@{host}",
-        submit_timeout_s=site.submit_timeout_s,
-        message_timeout_s=site.message_timeout_s,
-        site_environment=environment,
-    )
+    means = means_of(site, f"user:{own_name()}@{host}")
     return Bench(site, StateFolder(site.state), means, host)
 
 

@@ -31,7 +31,9 @@ from slurm_dispatch.records.actions import (
 from slurm_dispatch.records.decide import decide
 from slurm_dispatch.records.fold import fold
 from slurm_dispatch.records.observation import Observation
+from slurm_dispatch.records.policy import Policy
 from slurm_dispatch.records.state import Phase, Settled, State
+from slurm_dispatch.slurm.commands import SlurmCommands, commands_environment
 from slurm_dispatch.slurm.configuration import seconds_of
 from slurm_dispatch.slurm.port import Accepted, Ambiguous, Rejected, SlurmPort
 from slurm_dispatch.slurm.resubmit import resubmission
@@ -40,9 +42,9 @@ from slurm_dispatch.submit.run import Intent, Overtaken, submit_once, wait_s
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
+    from slurm_dispatch.config.site import Site
     from slurm_dispatch.controller.view import Details, View
     from slurm_dispatch.records.facts import Fact
-    from slurm_dispatch.records.policy import Policy
     from slurm_dispatch.state.jobs import Record
 
 ROUNDS_MAX = 64
@@ -103,6 +105,19 @@ class Means:
     def until(self, stop_at: float) -> Means:
         """The same, with another end."""
         return replace(self, stop_at=stop_at)
+
+
+def means_of(site: Site, by: str) -> Means:
+    """What the site's configuration gives a pass, with Slurm's commands behind it."""
+    environment = commands_environment(site.slurm_bin or "")
+    return Means(
+        port=SlurmCommands(environment, timeout_s=site.query_timeout_s),
+        policy=Policy(site.rules, site.most_submissions, site.launch_failures),
+        by=by,
+        submit_timeout_s=site.submit_timeout_s,
+        message_timeout_s=site.message_timeout_s,
+        site_environment=environment,
+    )
 
 
 class Job:

@@ -48,8 +48,12 @@ class Site:
                             owner_timeout_s=owner_timeout_s)  # fmt: skip
         return Controller(settings, self.rig.means(), self.log.append)
 
-    def install(self, programs: Mapping[str, str]) -> None:
-        """Put these scripts where Slurm's commands are looked for, and configure :meth:`dispatch` for this site."""
+    def install(self, programs: Mapping[str, str], *lines: str) -> Path:
+        """Put these scripts where Slurm's commands are looked for, and configure the commands for this site.
+
+        :param lines: more of the configuration.
+        :returns: the configuration's path.
+        """
         commands = self.folder / "bin"
         commands.mkdir()
         for name, text in programs.items():
@@ -57,8 +61,10 @@ class Site:
             (commands / name).chmod(0o755)
         mode = f'slurm_user = "{SLURM_USER}"' if self.root else "user_mode = true"
         config = self.folder / "dispatch.toml"
-        config.write_text(f'state = "{self.rig.path}"\nslurm_bin = "{commands}"\n{mode}\n')
+        settings = [f'state = "{self.rig.path}"', f'slurm_bin = "{commands}"', mode, *lines]
+        config.write_text("\n".join(settings) + "\n")
         config.chmod(0o644)
+        return config
 
     def dispatch(self, *words: str) -> subprocess.CompletedProcess[str]:
         """The command line, as a process of its own."""

@@ -11,14 +11,14 @@ from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from slurm_dispatch.cli import wishes
 from slurm_dispatch.cli.main import COMMANDS, dispatch, main
+from slurm_dispatch.controller import job as passes
 from slurm_dispatch.controller.tick import identity
 from slurm_dispatch.slurm import commands
 from slurm_dispatch.state.as_user import in_child
 from slurm_dispatch.state.folder import StateFolder
 from tests.controller.fake_slurm import FakeSlurm
-from tests.controller.sites import OWNER, SLURM_USER, make_site
+from tests.controller.sites import OWNER, make_site
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -232,18 +232,10 @@ def make_desk(monkeypatch: pytest.MonkeyPatch, *lines: str) -> Iterator[Desk]:
     """A desk; ``lines`` stand in the site's configuration."""
     for site in make_site():
         desk = Desk(site)
-        binaries = site.folder / "bin"
-        binaries.mkdir()
-        (binaries / "sbatch").write_text(SBATCH)
-        (binaries / "sbatch").chmod(0o755)
-        config = site.folder / "dispatch.toml"
-        mode = f'slurm_user = "{SLURM_USER}"' if site.root else "user_mode = true"
-        settings = [f'state = "{site.rig.path}"', f'slurm_bin = "{binaries}"', mode, *lines]
-        config.write_text("\n".join(settings) + "\n")
-        config.chmod(0o644)
+        config = site.install({"sbatch": SBATCH}, *lines)
         monkeypatch.setenv("DISPATCH_CONFIG", str(config))
         monkeypatch.setenv("DISPATCH_TRACEBACK", "1")
-        for module in (commands, wishes):
+        for module in (commands, passes):
             monkeypatch.setattr(module, "SlurmCommands", partial(_instead, desk.slurm))
         for name in COMMANDS:  # before anybody gives up the right to read them
             dispatch.get_command(None, name)  # type: ignore[arg-type]
