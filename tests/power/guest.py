@@ -1,0 +1,93 @@
+"""``python -m tests.power.guest CONFIG``, in the second kernel: look at each disk, then write on each.
+
+CONFIG is a JSON file: ``turn``, ``seed``, ``lanes`` (list of objects: ``options`` for mount, ``told`` (path of a file
+with one statement a line), ``stop`` ([kind, n] or null), ``mutant`` ("", "file" or "folder")), ``write`` (bool).
+A lane with a stop is written on until its statement, the last one until the power goes.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+import stat
+import subprocess
+import sys
+import time
+import traceback
+from typing import Any
+
+from tests.power.channel import tell
+from tests.power.checker import Checker
+from tests.power.writer import Writer
+
+LOST_MAX = 8
+"""Of each disk, so many are told one by one."""
+
+
+def main(path: str) -> None:
+    """All of it; trouble of its own is told as ``failed``."""
+    try:
+        with open(path, encoding="utf-8") as stream:
+            config = json.load(stream)
+        lanes = [_mount(number, lane) for number, lane in enumerate(config["lanes"])]
+        tell("up")
+        for number, lane in enumerate(config["lanes"]):
+            _look(number, lanes[number], lane)
+        if config["write"]:
+            for number, lane in enumerate(config["lanes"]):
+                _write(number, lanes[number], lane, config)
+            tell("stopped")
+            time.sleep(3600)  # for the power to go
+        else:
+            tell("end")
+    except Exception:
+        tell("failed", why=traceback.format_exc())
+
+
+def _mount(number: int, lane: dict[str, Any]) -> str:
+    folder = f"/mnt/lane{number}"
+    os.mkdir(folder)
+    device = f"/dev/ubd{chr(ord('a') + number)}"
+    options = ["-o", lane["options"]] if lane["options"] else []
+    subprocess.run(["mount", "-t", "ext4", *options, device, folder], check=True)
+    return folder
+
+
+def _look(number: int, folder: str, lane: dict[str, Any]) -> None:
+    with open(lane["told"], encoding="utf-8") as stream:
+        told = [json.loads(line) for line in stream]
+    checker = Checker(folder, told)
+    checker.run()
+    for kind, what, why in checker.lost[:LOST_MAX]:
+        tell("lost", lane=number, of=kind, what=what, why=why[:300])
+    tell("looked", lane=number, lost=len(checker.lost), found=checker.found)
+
+
+def _write(number: int, folder: str, lane: dict[str, Any], config: dict[str, Any]) -> None:
+    rng = random.Random(f"{config['seed']} {config['turn']} {number}")
+    stop = None if lane["stop"] is None else (lane["stop"][0], lane["stop"][1])
+    fsync = os.fsync
+    if lane["mutant"]:
+        os.fsync = _without(stat.S_ISDIR if lane["mutant"] == "folder" else stat.S_ISREG)
+    try:
+        tell("writing", lane=number)
+        Writer(folder, number, config["turn"], rng, stop).run()
+    finally:
+        os.fsync = fsync
+
+
+def _without(what: Any) -> Any:
+    """``os.fsync`` for a product that forgot it for this type of file."""
+    fsync = os.fsync
+
+    def forgetful(file: Any) -> None:
+        descriptor = file if isinstance(file, int) else file.fileno()
+        if not what(os.fstat(descriptor).st_mode):
+            fsync(descriptor)
+
+    return forgetful
+
+
+if __name__ == "__main__":
+    main(sys.argv[1])

@@ -1,0 +1,157 @@
+"""One start of a second kernel with disks of its own, and its end by kill -9, which is what a power loss is to it."""
+
+from __future__ import annotations
+
+import os
+import selectors
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from tests.power.channel import heard
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+TOP = Path(__file__).resolve().parents[2]
+PROGRAM = "linux.uml"
+PACKAGES = "user-mode-linux e2fsprogs"
+BOOT_S = 180.0
+"""From the start to the first statement: 3 s on a quiet machine."""
+SILENCE_S = 180.0
+"""Longest time between two statements."""
+IMAGE_BYTES = 512 << 20
+"""Sparse: what is not written takes no place."""
+MEMORY = "320M"
+TAIL = 40
+
+
+class KernelError(AssertionError):
+    """The second kernel does not run here, or what runs in it failed."""
+
+
+def make_image(path: Path, features: str = "") -> None:
+    """An empty ext4 filesystem in a sparse file.
+
+    :param features: as for ``mkfs.ext4 -O``.
+    """
+    tool = shutil.which("mkfs.ext4") or "/sbin/mkfs.ext4"
+    if not os.path.exists(tool):
+        raise KernelError(f"mkfs.ext4 is not installed: tools/ensure-host {PACKAGES}")
+    with path.open("wb") as stream:
+        stream.truncate(IMAGE_BYTES)
+    options = ["-O", features] if features else []
+    made = subprocess.run([tool, "-q", "-F", *options, str(path)], capture_output=True, text=True, check=False)
+    if made.returncode:
+        raise KernelError(f"mkfs.ext4 {' '.join(options)} failed: {made.stderr.strip()}")
+
+
+class Kernel:
+    """A guest. Use it as a context: at the end nothing of it is left, whatever happened.
+
+    :param folder: for its memory; files there must be executable.
+    :param config: a file for the guest's program.
+    :param images: its disks, ``/dev/ubda`` and so on.
+    """
+
+    def __init__(self, folder: Path, config: Path, images: Sequence[Path]) -> None:
+        program = shutil.which(PROGRAM)
+        if program is None:
+            raise KernelError(f"{PROGRAM} is not installed: tools/ensure-host {PACKAGES}")
+        (folder / "init").unlink(missing_ok=True)
+        (folder / "init").symlink_to(TOP / "tests" / "power" / "init.sh")
+        for path in (folder, TOP, sys.executable, *images):
+            if set(str(path)) & set(" \t\n,\"'"):
+                raise KernelError(f"{str(path)!r} cannot be given to a kernel: it has a space, a comma or a quote")
+        disks = [f"ubd{chr(ord('a') + number)}={image}" for number, image in enumerate(images)]
+        argv = [program, f"mem={MEMORY}", "root=/dev/root", "rootfstype=hostfs", "rootflags=/", "ro", "panic=1",
+                "con=null", "con0=null,fd:1", "con1=null,fd:1", f"umid=power-{os.getpid()}-{time.monotonic_ns()}",
+                f"uml_dir={folder}", *disks, f"init={folder}/init", "--", sys.executable, str(TOP), str(config)]  # fmt: skip
+        self._lines: list[str] = []
+        self._rest = ""
+        self._process = subprocess.Popen(
+            argv,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            env={"PATH": os.environ["PATH"], "TMPDIR": str(folder), "HOME": str(folder)},
+            start_new_session=True,
+        )
+        assert self._process.stdout is not None
+        self._out = self._process.stdout
+        os.set_blocking(self._out.fileno(), False)
+        self._began = False
+
+    def __enter__(self) -> Kernel:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.kill()
+
+    def kill(self) -> list[dict[str, Any]]:
+        """Power off, at once; returns what it had said by then and nobody had heard."""
+        if self._out.closed:
+            return []
+        try:
+            os.killpg(self._process.pid, signal.SIGKILL)  # its session and group are its own
+        except ProcessLookupError:
+            pass
+        self._process.wait()
+        os.set_blocking(self._out.fileno(), False)
+        said = [statement for statement in self._read()]
+        self._out.close()
+        return said
+
+    def statements(self, until: float | None = None) -> Iterator[dict[str, Any]]:
+        """What the guest says, as it comes; ends when it has ended by itself.
+
+        :param until: ``time.monotonic()`` at which to stop listening.
+        :raises KernelError: it did not come up, died, or was silent for too long.
+        """
+        with selectors.DefaultSelector() as selector:
+            selector.register(self._out, selectors.EVENT_READ)
+            while True:
+                end = time.monotonic() + (SILENCE_S if self._began else BOOT_S)
+                left = (end if until is None else min(end, until)) - time.monotonic()
+                if not selector.select(max(0.0, left)):
+                    if until is not None and time.monotonic() >= until:
+                        return
+                    if time.monotonic() >= end:
+                        raise self._error("said nothing for too long")
+                    continue
+                ended = False
+                for statement in self._read():
+                    ended = ended or statement["kind"] == "end"
+                    self._began = True
+                    yield statement
+                if ended:
+                    return
+                if self._process.poll() is not None:
+                    raise self._error(f"ended with {self._process.returncode}")
+
+    def _read(self) -> Iterator[dict[str, Any]]:
+        while True:
+            try:
+                part = os.read(self._out.fileno(), 1 << 16)
+            except BlockingIOError:
+                return
+            if not part:
+                return
+            self._rest += part.decode("utf-8", "replace")
+            *lines, self._rest = self._rest.split("\n")
+            for line in lines:
+                statement = heard(line)
+                if statement is None:
+                    self._lines = [*self._lines[-TAIL:], line.rstrip("\r")]
+                elif statement["kind"] == "failed":
+                    raise self._error(f"failed: {statement['why']}")
+                else:
+                    yield statement
+
+    def _error(self, what: str) -> KernelError:
+        lines = [*self._lines, self._rest][-TAIL:]
+        return KernelError(f"the second kernel ({PROGRAM}) {what}; its last lines:\n  " + "\n  ".join(lines))
