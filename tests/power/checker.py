@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import os
+import traceback
 from collections import Counter
 from typing import TYPE_CHECKING, Any
 
@@ -23,7 +24,7 @@ from tests.power import saves
 from tests.power.site import Site
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Callable, Iterable
 
     from slurm_dispatch.model.publication import Publication
     from slurm_dispatch.records.facts import Fact
@@ -50,15 +51,21 @@ class Checker:
     def run(self) -> None:
         """Look at everything."""
         if os.path.isdir(self._root_path):
-            self._check_root()
+            self._part("root", self._check_root)
         if os.path.isdir(self._state_path):
-            self._check_state()
+            self._part("state", self._check_state)
         for name in sorted(os.listdir(self._folder)):
             if name.startswith("site"):
-                self._check_site(name)
+                self._part(name, lambda name=name: self._check_site(name))
         for statement in self._told:
             if self.found[statement["kind"]] == 0 and statement["kind"] not in {"thinning", "thinned", "hint", "sbatch"}:
                 self._lose(statement["kind"], "everything", "nobody looked after it")
+
+    def _part(self, what: str, check: Callable[[], None]) -> None:
+        try:
+            check()
+        except Exception as error:
+            self._lose("looking", what, "".join(traceback.format_exception(error))[-600:])
 
     def _of(self, kind: str) -> Iterable[dict[str, Any]]:
         for statement in self._told:
@@ -94,7 +101,7 @@ class Checker:
     def _may_be_gone(self, there: list[Publication]) -> set[str]:
         """Paths of saves that thinning was allowed to remove: :func:`~slurm_dispatch.store.thin.thin` says which."""
         attempts = [told["attempt"] for told in self._told if told["kind"] == "thinning"]
-        if not attempts:
+        if not attempts or not there:
             return set()
         newest = attempts[-1]
         own = [one for one in there if one.attempt == newest]
@@ -137,8 +144,12 @@ class Checker:
     def _seems_whole(self, path: str) -> None:
         """What is as its manifest says is whole, whether anybody was told of it or not."""
         full = os.path.join(self._root_path, path)
-        seen, manifest = look(full, read=False), read_manifest(self._root, path.encode())
         self.found["seen"] += 1
+        try:
+            seen, manifest = look(full, read=False), read_manifest(self._root, path.encode())
+        except DispatchError as error:
+            self._lose("seen", path, error)
+            return
         if seen is None or manifest is None or manifest_of(seen, manifest.proof) != manifest:
             return
         why = saves.broken(full, saves.STYLES[path.rsplit("/", 1)[1].partition("-")[0]])
@@ -257,7 +268,8 @@ class Checker:
                     self._lose("note", told["name"], "neither it nor a fact of it is there")
         if state.notes().read().bad:
             self._lose("note", name, state.notes().read().bad)
-        self._check_numbers(name, facts)
+        if name == f"site{max((told['turn'] for told in self._told), default=-1)}":
+            self._check_numbers(name, facts)
 
     def _check_numbers(self, name: str, facts: dict[str, list[Fact]]) -> None:
         prefix = f"s{name.removeprefix('site')}j"

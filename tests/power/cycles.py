@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import random
+import shutil
 import time
 from collections import Counter
 from dataclasses import dataclass, field
@@ -23,9 +24,6 @@ KINDS = ("job", "fact", "script", "refuse", "claim", "execution", "choice", "kep
 MID_WRITE_S = 1.5
 """The longest time for which the last disk is written before its power goes."""
 CYCLES_A_STORY = 10
-PUBLICATIONS = ("published",)
-SAVES = ("kept", "choice", "claim", "execution")
-FACTS = ("job", "fact", "script", "tick", "note", "refuse", "sbatch")
 
 
 @dataclass(frozen=True)
@@ -41,8 +39,8 @@ class Disk:
     mutant: str = ""
 
 
-DISKS = (Disk(), Disk(features="fast_commit"), Disk())
-OTHER_DISKS = (Disk("commit=300,data=writeback"), Disk(), Disk(CRUEL, "fast_commit"))
+DISKS = (Disk(), Disk(features="fast_commit"), Disk("commit=300"), Disk())
+OTHER_DISKS = (Disk("commit=300,data=writeback"), Disk(), Disk("commit=300,data=journal"), Disk(features="fast_commit"))
 """Every second story's. The last disk of each is the one whose power goes in mid-write."""
 
 
@@ -156,8 +154,7 @@ def run(folder: Path, cycles: int, seed: str, say: Callable[[str], None] = lambd
             say(f"loss {done} of {cycles}: after {stops}, and {after_s:.2f} s into writing; "
                 f"{sum(story.result.returned.values())} calls had returned, {len(story.result.lost)} lost")  # fmt: skip
         total.add(story.look())
-        for path in place.iterdir():
-            path.unlink() if not path.is_dir() else None
+        shutil.rmtree(place)
     return total
 
 
