@@ -13,7 +13,7 @@ MARK = "@power "
 
 
 def tell(kind: str, **fields: Any) -> None:
-    """Say it. What is larger than a line of a terminal is no trouble: nothing here is longer than a few hundred bytes."""
+    """Say it."""
     line = MARK + json.dumps({"kind": kind, **fields}) + "\n"
     view = memoryview(line.encode("ascii"))
     while view:

@@ -1,4 +1,4 @@
-"""What is looked at in the guest after each loss: all that was told must be there, and nothing half may seem whole."""
+"""What is looked at in the guest after each loss: what was told must be there, and nothing half may seem whole."""
 
 from __future__ import annotations
 
@@ -31,6 +31,8 @@ if TYPE_CHECKING:
     from slurm_dispatch.state.jobs import Record
 
 Told = list[dict[str, Any]]
+NOTHING_TO_SEE = {"thinning", "thinned", "hint", "sbatch"}
+"""What is no file, or one that may be lost; the intents of calls of sbatch are looked for where there is a record."""
 
 
 class Checker:
@@ -57,9 +59,9 @@ class Checker:
         for name in sorted(os.listdir(self._folder)):
             if name.startswith("site"):
                 self._part(name, lambda name=name: self._check_site(name))
-        for statement in self._told:
-            if self.found[statement["kind"]] == 0 and statement["kind"] not in {"thinning", "thinned", "hint", "sbatch"}:
-                self._lose(statement["kind"], "everything", "nobody looked after it")
+        for kind in sorted({told["kind"] for told in self._told} - NOTHING_TO_SEE):
+            if self.found[kind] == 0:
+                self._lose(kind, "everything", "what it would be in is not there")
 
     def _part(self, what: str, check: Callable[[], None]) -> None:
         try:
@@ -264,7 +266,8 @@ class Checker:
             if told["site"] == name and told["name"] not in there:
                 kind, key, _, number = told["name"].split(".")[:4]
                 wanted = {"start": "started", "end": "end"}[kind]
-                if not any(fact.kind == wanted and fact.body["submission"] == int(number) for fact in facts.get(key, [])):
+                made = [fact.body["submission"] for fact in facts.get(key, []) if fact.kind == wanted]
+                if int(number) not in made:
                     self._lose("note", told["name"], "neither it nor a fact of it is there")
         if state.notes().read().bad:
             self._lose("note", name, state.notes().read().bad)

@@ -40,7 +40,12 @@ class Disk:
 
 
 DISKS = (Disk(), Disk(features="fast_commit"), Disk("commit=300"), Disk())
-OTHER_DISKS = (Disk("commit=300,data=writeback"), Disk(), Disk("commit=300,data=journal"), Disk(features="fast_commit"))
+OTHER_DISKS = (
+    Disk("commit=300,data=writeback"),
+    Disk(),
+    Disk("commit=300,data=journal"),
+    Disk(features="fast_commit"),
+)
 """Every second story's. The last disk of each is the one whose power goes in mid-write."""
 
 
@@ -85,8 +90,8 @@ class Story:
     def lose(self, stops: Sequence[tuple[str, int] | None], after_s: float = 0.0) -> None:
         """Look, write, and take the power away.
 
-        :param stops: for each disk, the kind and number of the statement that is its last; only the last disk may have
-            none, and is written on for ``after_s``.
+        :param stops: for each disk, the kind and number of the statement that is its last; only the last disk may
+            have none, and is written on for ``after_s``.
         """
         with self._boot(stops) as kernel:
             last = len(self._disks) - 1
@@ -113,7 +118,7 @@ class Story:
     def _boot(self, stops: Sequence[tuple[str, int] | None] | None) -> Kernel:
         config = self._folder / "config"
         lanes = [
-            {"options": disk.options, "told": str(told), "mutant": disk.mutant, "stop": None if stops is None else stop}
+            {"options": disk.options, "told": str(told), "mutant": disk.mutant, "stop": stop}
             for disk, told, stop in zip(self._disks, self._told, stops or [None] * len(self._disks), strict=True)
         ]
         config.write_text(
@@ -151,8 +156,9 @@ def run(folder: Path, cycles: int, seed: str, say: Callable[[str], None] = lambd
             after_s = rng.uniform(0.0, MID_WRITE_S)
             story.lose([*stops, None], after_s)
             done += 1
-            say(f"loss {done} of {cycles}: after {stops}, and {after_s:.2f} s into writing; "
-                f"{sum(story.result.returned.values())} calls had returned, {len(story.result.lost)} lost")  # fmt: skip
+            behind = ", ".join(f"{kind} {number}" for kind, number in filter(None, stops))
+            say(f"loss {done} of {cycles}, right behind {behind}, and {after_s:.2f} s into writing: "
+                f"{story.result.returned.total()} calls had returned, {len(story.result.lost)} lost")  # fmt: skip
         total.add(story.look())
         shutil.rmtree(place)
     return total
@@ -160,9 +166,9 @@ def run(folder: Path, cycles: int, seed: str, say: Callable[[str], None] = lambd
 
 def table(result: Result, seed: str) -> str:
     """The result for people."""
-    lines = [f"power losses {result.kills}, seed {seed}", f"{'what':12} {'returned':>9} {'looked after':>13} {'lost':>5}"]
     lost = Counter(kind for _, kind, _, _ in result.lost)
-    for kind in sorted({*result.returned, *result.looks, *lost} - {"thinning"}):
-        lines.append(f"{kind:12} {result.returned[kind]:9} {result.looks[kind]:13} {lost[kind]:5}")
+    kinds = sorted({*result.returned, *result.looks, *lost} - {"thinning"})
+    lines = [f"power losses {result.kills}, seed {seed}", f"{'what':12}  returned  looked after  lost"]
+    lines += [f"{kind:12} {result.returned[kind]:9} {result.looks[kind]:13} {lost[kind]:5}" for kind in kinds]
     lines += [f"LOST on disk {number}: {kind} {what}: {why}" for number, kind, what, why in result.lost]
     return "\n".join(lines)

@@ -70,7 +70,8 @@ class Kernel:
         disks = [f"ubd{chr(ord('a') + number)}={image}" for number, image in enumerate(images)]
         argv = [program, f"mem={MEMORY}", "root=/dev/root", "rootfstype=hostfs", "rootflags=/", "ro", "panic=1",
                 "con=null", "con0=null,fd:1", "con1=null,fd:1", f"umid=power-{os.getpid()}-{time.monotonic_ns()}",
-                f"uml_dir={folder}", *disks, f"init={folder}/init", "--", sys.executable, str(TOP), str(config)]  # fmt: skip
+                f"uml_dir={folder}", *disks, f"init={folder}/init", "--", sys.executable, str(TOP),
+                str(config)]  # fmt: skip
         self._lines: list[str] = []
         self._rest = ""
         self._process = subprocess.Popen(
@@ -86,7 +87,7 @@ class Kernel:
         os.set_blocking(self._out.fileno(), False)
         self._began = False
 
-    def __enter__(self) -> Kernel:
+    def __enter__(self) -> Kernel:  # noqa: PYI034 - Self needs Python 3.11
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -102,7 +103,7 @@ class Kernel:
             pass
         self._process.wait()
         os.set_blocking(self._out.fileno(), False)
-        said = [statement for statement in self._read()]
+        said = list(self._read())
         self._out.close()
         return said
 

@@ -1,4 +1,4 @@
-"""Saves as trainings write them, with a content that their name decides, so that whoever looks knows what it must be."""
+"""Saves as trainings write them, and with a content that their name decides."""
 
 from __future__ import annotations
 

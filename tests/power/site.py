@@ -61,7 +61,8 @@ class Site(Rig):
 
     def note(self, name: str, word: Word, number: int, fields: dict[str, Any]) -> None:
         body = {"v": 1, "job": word.job, "generation": word.generation, "submission": word.submission,
-                "shared": word.shared, "cluster": "fake", "slurm_job_id": number, "at": time.time(), **fields}  # fmt: skip
+                "shared": word.shared, "cluster": "fake", "slurm_job_id": number, "at": time.time(),
+                **fields}  # fmt: skip
         hook_create_whole(os.path.join(self.path, "notes"), name, json.dumps(body).encode())
         self._tell("note", site=self._site, name=name)
 
