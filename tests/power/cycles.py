@@ -10,7 +10,7 @@ from collections import Counter
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from tests.power.kernel import Kernel, make_image
+from tests.power.kernel import IMAGE_BYTES, Kernel, make_image
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -31,12 +31,15 @@ class Disk:
     """One filesystem of a story.
 
     :ivar features: as for ``mkfs.ext4 -O``.
-    :ivar mutant: the product without the fsync of every ``file`` or every ``folder``; empty: as it is.
+    :ivar mutant: the product without the fsync of every ``file`` or every ``folder``, or ``deaf`` for what an fsync
+        answers; empty: as it is.
+    :ivar size: bytes.
     """
 
     options: str = CRUEL
     features: str = ""
     mutant: str = ""
+    size: int = IMAGE_BYTES
 
 
 DISKS = (Disk(), Disk(features="fast_commit"), Disk("commit=300"), Disk())
@@ -57,12 +60,16 @@ class Result:
     :ivar returned: how many calls of each kind had returned.
     :ivar looks: how many of them were looked after, each again after every later loss.
     :ivar lost: disk, kind, what and why.
+    :ivar raised: disk, error, and whether it is one of the product's; of disks with trouble.
+    :ivar behind: disk and kind of what had returned after its writes began to fail.
     """
 
     kills: int = 0
     returned: Counter[str] = field(default_factory=Counter)
     looks: Counter[str] = field(default_factory=Counter)
     lost: list[tuple[int, str, str, str]] = field(default_factory=list)
+    raised: list[tuple[int, str, bool]] = field(default_factory=list)
+    behind: list[tuple[int, str]] = field(default_factory=list)
 
     def add(self, other: Result) -> None:
         """Take another one in."""
@@ -70,6 +77,8 @@ class Result:
         self.returned += other.returned
         self.looks += other.looks
         self.lost += other.lost
+        self.raised += other.raised
+        self.behind += other.behind
 
 
 class Story:
@@ -82,7 +91,7 @@ class Story:
         self._images = [folder / f"disk{number}" for number in range(len(disks))]
         self._told = [folder / f"told{number}" for number in range(len(disks))]
         for image, told, disk in zip(self._images, self._told, disks, strict=True):
-            make_image(image, disk.features)
+            make_image(image, disk.features, disk.size)
             told.write_text("")
         self._turn = 0
         self.result = Result()
@@ -108,6 +117,25 @@ class Story:
         self._turn += 1
         self.result.kills += 1
 
+    def fail(self, stops: Sequence[tuple[str, int] | None], calls: int) -> None:
+        """Write ``calls`` times on each disk, whatever fails, and lose the power.
+
+        :param stops: from behind this statement no write to the disk succeeds; ``None``: it is left alone.
+        """
+        armed = self._folder / "armed"
+        with self._boot(stops, calls, armed) as kernel:
+            for said in kernel.statements():
+                if said["kind"] == "arm":
+                    kernel.fail_writes()
+                    armed.touch()
+                self._hear(said)
+                if "turn" in said and armed.exists():
+                    self.result.behind.append((said["lane"], said["kind"]))
+                if said["kind"] == "stopped":
+                    break
+        self._turn += 1
+        self.result.kills += 1
+
     def look(self) -> Result:
         """Look once more, and say what came of all."""
         with self._boot(None) as kernel:
@@ -115,20 +143,24 @@ class Story:
                 self._hear(said)
         return self.result
 
-    def _boot(self, stops: Sequence[tuple[str, int] | None] | None) -> Kernel:
+    def _boot(
+        self, stops: Sequence[tuple[str, int] | None] | None, calls: int = 0, armed: Path | None = None
+    ) -> Kernel:
         config = self._folder / "config"
         lanes = [
             {"options": disk.options, "told": str(told), "mutant": disk.mutant, "stop": stop}
             for disk, told, stop in zip(self._disks, self._told, stops or [None] * len(self._disks), strict=True)
         ]
-        config.write_text(
-            json.dumps({"turn": self._turn, "seed": self._seed, "lanes": lanes, "write": stops is not None})
-        )
+        content = {"turn": self._turn, "seed": self._seed, "lanes": lanes, "write": stops is not None,
+                   "calls": calls, "armed": str(armed)}  # fmt: skip
+        config.write_text(json.dumps(content))
         return Kernel(self._folder, config, self._images)
 
     def _hear(self, said: dict[str, Any]) -> None:
         if said["kind"] == "lost":
             self.result.lost.append((said["lane"], said["of"], said["what"], said["why"]))
+        elif said["kind"] == "raised":
+            self.result.raised.append((said["lane"], said["error"], said["ours"]))
         elif said["kind"] == "looked":
             self.result.looks += Counter(said["found"])
         elif "turn" in said:

@@ -1,8 +1,10 @@
 """``python -m tests.power.guest CONFIG``, in the second kernel: look at each disk, then write on each.
 
 CONFIG is a JSON file: ``turn``, ``seed``, ``lanes`` (list of objects: ``options`` for mount, ``told`` (path of a file
-with one statement a line), ``stop`` ([kind, n] or null), ``mutant`` ("", "file" or "folder")), ``write`` (bool).
-A lane with a stop is written on until its statement, the last one until the power goes.
+with one statement a line), ``stop`` ([kind, n] or null), ``mutant`` ("", "file", "folder" or "deaf")), ``write``
+(bool), ``calls``, ``armed``. A lane with a stop is written on until its statement, the last one until the power goes.
+With ``calls`` each is written on so often then, whatever fails: those without a stop are nearly full, those with one
+come once the file ``armed`` is there, from when on no write succeeds.
 """
 
 from __future__ import annotations
@@ -15,14 +17,19 @@ import subprocess
 import sys
 import time
 import traceback
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from tests.power.channel import tell
 from tests.power.checker import Checker
 from tests.power.writer import Writer
 
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
 WAIT_S = 600.0
 """Nobody took the power away: then whoever should have is dead, and the guest ends by itself."""
+LEFT_BYTES = 3 << 19
+"""On a disk that gets full: two saves."""
 LOST_MAX = 8
 """Of each disk, so many are told one by one."""
 
@@ -37,8 +44,12 @@ def main(path: str) -> None:
         for number, lane in enumerate(config["lanes"]):
             _look(number, lanes[number], lane)
         if config["write"]:
-            for number, lane in enumerate(config["lanes"]):
-                _write(number, lanes[number], lane, config)
+            writers = [_writer(number, lanes[number], lane, config) for number, lane in enumerate(config["lanes"])]
+            for number, (writer, lane) in enumerate(zip(writers, config["lanes"], strict=True)):
+                tell("writing", lane=number)
+                _as_mutant(lane, writer.run if lane["stop"] or not config["calls"] else _nothing)
+            if config["calls"]:
+                _trouble(writers, config)
             tell("stopped")
             time.sleep(WAIT_S)  # for the power to go
         else:
@@ -66,17 +77,52 @@ def _look(number: int, folder: str, lane: dict[str, Any]) -> None:
     tell("looked", lane=number, lost=len(checker.lost), found=checker.found)
 
 
-def _write(number: int, folder: str, lane: dict[str, Any], config: dict[str, Any]) -> None:
+def _writer(number: int, folder: str, lane: dict[str, Any], config: dict[str, Any]) -> Writer:
     rng = random.Random(f"{config['seed']} {config['turn']} {number}")
     stop = None if lane["stop"] is None else (lane["stop"][0], lane["stop"][1])
+    return Writer(folder, number, config["turn"], rng, stop)
+
+
+def _trouble(writers: list[Writer], config: dict[str, Any]) -> None:
+    """Write on where writing fails, and says so."""
+    lanes = config["lanes"]
+    for writer, lane in zip(writers, lanes, strict=True):
+        if lane["stop"] is None:
+            writer.fill(LEFT_BYTES)
+            _as_mutant(lane, lambda writer=writer: writer.run_on(config["calls"]))
+    tell("arm")
+    end = time.monotonic() + WAIT_S
+    while not os.path.exists(config["armed"]):
+        if time.monotonic() > end:
+            raise AssertionError(f"nobody made {config['armed']}")
+        time.sleep(0.01)
+    for writer, lane in zip(writers, lanes, strict=True):
+        if lane["stop"] is not None:
+            _as_mutant(lane, lambda writer=writer: writer.run_on(config["calls"]))
+
+
+def _nothing() -> None:
+    """Its turn comes later."""
+
+
+def _as_mutant(lane: dict[str, Any], write: Callable[[], None]) -> None:
     fsync = os.fsync
-    if lane["mutant"]:
+    if lane["mutant"] == "deaf":
+        os.fsync = _deaf
+    elif lane["mutant"]:
         os.fsync = _without(stat.S_ISDIR if lane["mutant"] == "folder" else stat.S_ISREG)
     try:
-        tell("writing", lane=number)
-        Writer(folder, number, config["turn"], rng, stop).run()
+        write()
     finally:
         os.fsync = fsync
+
+
+def _deaf(file: Any, fsync: Any = os.fsync) -> None:
+    """``os.fsync`` for a product that does not hear what it says."""
+    try:
+        fsync(file)
+    except OSError:
+        pass
 
 
 def _without(what: Any) -> Any:

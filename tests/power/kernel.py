@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import resource
 import selectors
 import shutil
 import signal
@@ -34,8 +35,8 @@ class KernelError(AssertionError):
     """The second kernel does not run here, or what runs in it failed."""
 
 
-def make_image(path: Path, features: str = "") -> None:
-    """An empty ext4 filesystem in a sparse file.
+def make_image(path: Path, features: str = "", size: int = IMAGE_BYTES) -> None:
+    """An empty ext4 filesystem in a sparse file of ``size`` bytes.
 
     :param features: as for ``mkfs.ext4 -O``.
     """
@@ -43,7 +44,7 @@ def make_image(path: Path, features: str = "") -> None:
     if not os.path.exists(tool):
         raise KernelError(f"mkfs.ext4 is not installed: tools/ensure-host {PACKAGES}")
     with path.open("wb") as stream:
-        stream.truncate(IMAGE_BYTES)
+        stream.truncate(size)
     options = ["-O", features] if features else []
     made = subprocess.run([tool, "-q", "-F", *options, str(path)], capture_output=True, text=True, check=False)
     if made.returncode:
@@ -81,6 +82,7 @@ class Kernel:
             stderr=subprocess.STDOUT,
             env={"PATH": os.environ["PATH"], "TMPDIR": str(folder), "HOME": str(folder)},
             start_new_session=True,
+            restore_signals=False,  # SIGXFSZ stays ignored, for fail_writes
         )
         assert self._process.stdout is not None
         self._out = self._process.stdout
@@ -106,6 +108,16 @@ class Kernel:
         said = list(self._read())
         self._out.close()
         return said
+
+    def fail_writes(self) -> None:
+        """From now on no write to any disk succeeds: the guest sees EIO."""
+        for process in Path("/proc").iterdir():
+            if process.name.isdigit():
+                try:
+                    if os.getpgid(int(process.name)) == self._process.pid:
+                        resource.prlimit(int(process.name), resource.RLIMIT_FSIZE, (0, 0))
+                except ProcessLookupError:
+                    continue
 
     def statements(self, until: float | None = None) -> Iterator[dict[str, Any]]:
         """What the guest says, as it comes; ends when it has ended by itself.

@@ -20,6 +20,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
 CYCLES = 6
+CALLS = 60
+"""On a disk with room for two saves, and one that takes no write."""
 FORGOTTEN = [("folder", kind) for kind in KINDS] + [("file", kind) for kind in ("fact", "kept", "published")]
 """Which fsync is left out, and the statement right after which the power goes: what it names is what is lost then."""
 
@@ -72,6 +74,27 @@ def test_a_product_that_forgets_to_sync_is_found(place: Path) -> None:
         if not lost[disk, "published" if kind == "thinned" else kind]:
             missed.append((mutant, kind, [entry for entry in result.lost if entry[0] == disk]))
     assert not missed, missed
+
+
+def test_a_disk_that_is_full_or_fails_is_heard_and_nothing_that_returned_is_lost(place: Path) -> None:
+    """C121: no call returns as if it had written when the disk says no; a publisher that is deaf to it is found."""
+    full, failing, deaf = range(3)
+    disks = [Disk(size=64 << 20), Disk(), Disk(mutant="deaf")]
+    story = Story(place, disks, os.environ["SEED"])
+    story.fail([None, ("kept", 1), ("kept", 1)], CALLS)
+    result = story.look()
+    raised = [[error for at, error, _ in result.raised if at == disk] for disk in range(3)]
+    assert any("No space left" in error for error in raised[full]), raised[full]
+    assert any(error.startswith("publish_kept: ") for error in raised[failing]), raised[failing]
+    # In a save the training fails too, and in a tick the site's hooks do.
+    strange = [error for _, error, ours in result.raised if not ours and not error.startswith(("save: ", "tick: "))]
+    assert not strange
+    assert ("published" not in [kind for disk, kind in result.behind if disk == failing]), result.behind
+    lost = [entry for entry in result.lost if entry[0] != deaf]
+    assert not lost, lost
+    # The one that does not listen told of a publication that is not there.
+    assert (deaf, "published") in result.behind
+    assert any(entry[:2] == (deaf, "published") for entry in result.lost), result.lost
 
 
 def test_a_machine_without_the_kernel_is_an_error_that_says_so(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -15,6 +15,7 @@ from slurm_dispatch.controller.clock import content as clock_content
 from slurm_dispatch.controller.hints import tick_folder
 from slurm_dispatch.controller.tickfile import write_file
 from slurm_dispatch.durable import make_folder
+from slurm_dispatch.errors import DispatchError
 from slurm_dispatch.model.identity import Word
 from slurm_dispatch.records.cessation import Counted
 from slurm_dispatch.records.facts import render
@@ -80,7 +81,25 @@ class Writer:
         self._jobs: list[tuple[Record, Life, Iterator[None]]] = []
         self._made = self._executions = self._saves = self._left = 0
         self._attempt, self._epoch, self._thins = "", 0, False
+        self._kept: tuple[int, str, saves.Style] | None = None
         self._site = Site(os.path.join(folder, f"site{turn}"), f"s{turn}", self._tell)
+
+    def fill(self, left: int) -> None:
+        """Leave so many bytes."""
+        with open(os.path.join(self._root.path, "ballast"), "wb") as stream:
+            found = os.fstatvfs(stream.fileno())
+            os.posix_fallocate(stream.fileno(), 0, found.f_bfree * found.f_bsize - left)
+
+    def run_on(self, calls: int) -> None:
+        """Write ``calls`` times, whatever fails; what was kept last is published first."""
+        names, weights = zip(*SHARE.items(), strict=True)
+        self._stop = None
+        for name in ["publish_kept", *self._rng.choices(names, weights, k=calls)]:
+            try:
+                getattr(self, f"_{name}")()
+            except Exception as error:
+                ours = isinstance(error, DispatchError)
+                tell("raised", lane=self._lane, error=f"{name}: {type(error).__name__}: {error}"[:200], ours=ours)
 
     def run(self) -> None:
         """Write until the statement comes at which to stop, or the power goes."""
@@ -135,7 +154,7 @@ class Writer:
     def _save(self) -> None:
         if self._saves >= SAVES_MAX:
             return
-        if not self._left:
+        if not self._left or not self._attempt:
             self._execution()
         self._saves += 1
         self._left -= 1
@@ -148,16 +167,21 @@ class Writer:
             return
         kept = keep(self._root, self._attempt, source, proof=Proof.PROVED, copy=style.copy)
         assert kept is not None
+        self._kept = step, os.path.join(self._root.path, kept.decode("ascii")), style
         self._tell("kept", path=kept.decode("ascii"), style=style.name, whole=style.whole_when_kept)
         if self._rng.random() < 0.85:
-            path = os.path.join(self._root.path, kept.decode("ascii"))
-            self._publish(step, path, kept=True, whole=style.whole_when_published, style=style)
+            self._publish_kept()
             if self._rng.random() < 0.8:
                 shutil.rmtree(source, ignore_errors=True) if os.path.isdir(source) else os.unlink(source)
             if self._thins:
                 self._tell("thinning", attempt=self._attempt)
                 thin(self._root, self._attempt, epoch=self._epoch)
                 self._tell("thinned")
+
+    def _publish_kept(self) -> None:
+        if self._kept is not None:
+            step, path, style = self._kept
+            self._publish(step, path, kept=True, whole=style.whole_when_published, style=style)
 
     def _publish(self, step: int, path: str, *, kept: bool, whole: bool, style: saves.Style) -> None:
         made = self._root.publish(self._epoch, step, path, attempt=self._attempt, sync=style.sync)
