@@ -10,7 +10,7 @@ from collections import Counter
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from tests.power.kernel import IMAGE_BYTES, Kernel, make_image
+from tests.power.kernel import IMAGE_BYTES, Kernel, make_image, warm
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -90,6 +90,7 @@ class Story:
         self._seed = seed
         self._images = [folder / f"disk{number}" for number in range(len(disks))]
         self._told = [folder / f"told{number}" for number in range(len(disks))]
+        warm()
         for image, told, disk in zip(self._images, self._told, disks, strict=True):
             make_image(image, disk.features, disk.size)
             told.write_text("")
@@ -154,7 +155,7 @@ class Story:
         content = {"turn": self._turn, "seed": self._seed, "lanes": lanes, "write": stops is not None,
                    "calls": calls, "armed": str(armed)}  # fmt: skip
         config.write_text(json.dumps(content))
-        return Kernel(self._folder, config, self._images)
+        return Kernel(config, self._images)
 
     def _hear(self, said: dict[str, Any]) -> None:
         if said["kind"] == "lost":

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import os
 import resource
 import selectors
@@ -9,6 +10,7 @@ import shutil
 import signal
 import subprocess
 import sys
+import tempfile
 import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -23,6 +25,7 @@ PROGRAM = "linux.uml"
 PACKAGES = "user-mode-linux e2fsprogs"
 BOOT_S = 180.0
 """From the start to the first statement: 3 s on a quiet machine."""
+KILL_S = 60.0
 SILENCE_S = 180.0
 """Longest time between two statements."""
 IMAGE_BYTES = 512 << 20
@@ -51,28 +54,37 @@ def make_image(path: Path, features: str = "", size: int = IMAGE_BYTES) -> None:
         raise KernelError(f"mkfs.ext4 {' '.join(options)} failed: {made.stderr.strip()}")
 
 
+@functools.cache
+def warm() -> None:
+    """Compile what the guest imports: it cannot write byte code, and would compile it at each start."""
+    path = os.pathsep.join([str(TOP), str(TOP / "hooks" / "python")])
+    argv = [sys.executable, "-c", "import tests.power.guest"]
+    done = subprocess.run(argv, cwd=TOP, env={**os.environ, "PYTHONPATH": path}, capture_output=True, text=True)
+    if done.returncode:
+        raise KernelError(f"the guest's program does not load: {done.stderr.strip()}")
+
+
 class Kernel:
     """A guest. Use it as a context: at the end nothing of it is left, whatever happened.
 
-    :param folder: for its memory; files there must be executable.
     :param config: a file for the guest's program.
     :param images: its disks, ``/dev/ubda`` and so on.
     """
 
-    def __init__(self, folder: Path, config: Path, images: Sequence[Path]) -> None:
+    def __init__(self, config: Path, images: Sequence[Path]) -> None:
         program = shutil.which(PROGRAM)
         if program is None:
             raise KernelError(f"{PROGRAM} is not installed: tools/ensure-host {PACKAGES}")
-        (folder / "init").unlink(missing_ok=True)
-        (folder / "init").symlink_to(TOP / "tests" / "power" / "init.sh")
-        for path in (folder, TOP, sys.executable, *images):
+        for path in (tempfile.gettempdir(), TOP, sys.executable, config, *images):
             if set(str(path)) & set(" \t\n,\"'"):
                 raise KernelError(f"{str(path)!r} cannot be given to a kernel: it has a space, a comma or a quote")
+        # Its memory is a file here, and so is a socket, whose path must be short.
+        folder = self._folder = tempfile.mkdtemp(prefix="uml-")
+        os.symlink(TOP / "tests" / "power" / "init.sh", f"{folder}/init")
         disks = [f"ubd{chr(ord('a') + number)}={image}" for number, image in enumerate(images)]
         argv = [program, f"mem={MEMORY}", "root=/dev/root", "rootfstype=hostfs", "rootflags=/", "ro", "panic=1",
-                "con=null", "con0=null,fd:1", "con1=null,fd:1", f"umid=power-{os.getpid()}-{time.monotonic_ns()}",
-                f"uml_dir={folder}", *disks, f"init={folder}/init", "--", sys.executable, str(TOP),
-                str(config)]  # fmt: skip
+                "con=null", "con0=null,fd:1", "con1=null,fd:1", "umid=guest", f"uml_dir={folder}", *disks,
+                f"init={folder}/init", "--", sys.executable, str(TOP), str(config)]  # fmt: skip
         self._lines: list[str] = []
         self._rest = ""
         self._process = subprocess.Popen(
@@ -80,7 +92,7 @@ class Kernel:
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
-            env={"PATH": os.environ["PATH"], "TMPDIR": str(folder), "HOME": str(folder)},
+            env={"PATH": os.environ["PATH"], "TMPDIR": folder, "HOME": folder},
             start_new_session=True,
             restore_signals=False,  # SIGXFSZ stays ignored, for fail_writes
         )
@@ -104,20 +116,39 @@ class Kernel:
         except ProcessLookupError:
             pass
         self._process.wait()
-        os.set_blocking(self._out.fileno(), False)
-        said = list(self._read())
-        self._out.close()
-        return said
+        # The one that writes its disks is a process of its own, and must be gone before anybody else writes them.
+        end = time.monotonic() + KILL_S
+        while left := self._members():
+            if time.monotonic() > end:
+                raise KernelError(f"processes {left} of the second kernel do not die")
+            time.sleep(0.01)
+        shutil.rmtree(self._folder, ignore_errors=True)
+        try:
+            return list(self._read())
+        finally:
+            self._out.close()
 
     def fail_writes(self) -> None:
         """From now on no write to any disk succeeds: the guest sees EIO."""
+        for number in self._members():
+            try:
+                resource.prlimit(number, resource.RLIMIT_FSIZE, (0, 0))
+            except ProcessLookupError:
+                continue
+
+    def _members(self) -> list[int]:
+        """The numbers of its processes that live."""
+        found = []
         for process in Path("/proc").iterdir():
             if process.name.isdigit():
                 try:
-                    if os.getpgid(int(process.name)) == self._process.pid:
-                        resource.prlimit(int(process.name), resource.RLIMIT_FSIZE, (0, 0))
-                except ProcessLookupError:
+                    # Behind the name, which is in brackets: state, parent, group.
+                    state, _, group = (process / "stat").read_text().rpartition(")")[2].split()[:3]
+                except (FileNotFoundError, ProcessLookupError):
                     continue
+                if int(group) == self._process.pid and state not in {"Z", "X"}:
+                    found.append(int(process.name))
+        return found
 
     def statements(self, until: float | None = None) -> Iterator[dict[str, Any]]:
         """What the guest says, as it comes; ends when it has ended by itself.

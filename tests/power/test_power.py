@@ -36,7 +36,7 @@ def place(tmp_path: Path) -> Iterator[Path]:
 
 
 def running(folder: Path) -> list[str]:
-    """Processes whose command line names the folder."""
+    """Processes whose command line names the folder (that of one that is dead is empty)."""
     found = []
     for process in Path("/proc").iterdir():
         try:
@@ -100,7 +100,7 @@ def test_a_disk_that_is_full_or_fails_is_heard_and_nothing_that_returned_is_lost
 def test_a_machine_without_the_kernel_is_an_error_that_says_so(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PATH", str(place))
     with pytest.raises(KernelError, match=r"linux\.uml is not installed: tools/ensure-host user-mode-linux"):
-        Kernel(place, place / "config", [])
+        Kernel(place / "config", [])
 
 
 @pytest.mark.parametrize("end", ["exit 1", "kill -9 $$"])
@@ -113,7 +113,7 @@ def test_a_kernel_that_does_not_come_up_is_an_error_with_its_last_lines(
     monkeypatch.setenv("PATH", f"{place}:{os.environ['PATH']}")
     with (
         pytest.raises(KernelError, match=r"(?s)second kernel \(linux\.uml\) ended with .*ptrace can change.*failed"),
-        Kernel(place, place / "config", []) as kernel,
+        Kernel(place / "config", []) as kernel,
     ):
         list(kernel.statements())
 
