@@ -146,7 +146,7 @@ class Writer:
 
     def _again(self) -> None:
         """A second turn of the command, or the next execution."""
-        if self._rng.random() < 0.3:
+        if self._attempt and self._rng.random() < 0.3:
             self._choose(again=True)
         else:
             self._execution()
