@@ -17,6 +17,7 @@ import subprocess
 import sys
 import time
 import traceback
+from collections import Counter
 from typing import TYPE_CHECKING, Any
 
 from tests.power.channel import tell
@@ -30,8 +31,8 @@ WAIT_S = 600.0
 """Nobody took the power away: then whoever should have is dead, and the guest ends by itself."""
 LEFT_BYTES = 3 << 19
 """On a disk that gets full: two saves."""
-LOST_MAX = 8
-"""Of each disk, so many are told one by one."""
+LOST_MAX = 5
+"""Of each disk and kind, so many are told one by one."""
 
 
 def main(path: str) -> None:
@@ -72,8 +73,11 @@ def _look(number: int, folder: str, lane: dict[str, Any]) -> None:
         told = [json.loads(line) for line in stream]
     checker = Checker(folder, told)
     checker.run()
-    for kind, what, why in checker.lost[:LOST_MAX]:
-        tell("lost", lane=number, of=kind, what=what, why=why[-600:])
+    of: Counter[str] = Counter()
+    for kind, what, why in checker.lost:
+        of[kind] += 1
+        if of[kind] <= LOST_MAX:
+            tell("lost", lane=number, of=kind, what=what, why=why[-600:])
     tell("looked", lane=number, lost=len(checker.lost), found=checker.found)
 
 
