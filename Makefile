@@ -9,8 +9,10 @@ unexport PYTHONPATH PYTHONHOME
 
 # Steps of the model: a million in two parts.
 MODEL_STEPS ?= 1000000
+# Power losses of a second kernel.
+CYCLES ?= 50
 
-.PHONY: help demo test test-fast test-cluster nightly trials bench lint venv engine down clean
+.PHONY: help demo test test-fast test-cluster nightly power trials bench lint venv engine kernel down clean
 
 help:
 	@echo "make demo          the main job with its faults, as a timeline"
@@ -18,6 +20,7 @@ help:
 	@echo "make test-fast     the tests that need no cluster"
 	@echo "make test-cluster  the tests on real clusters, one for each of $(WORKERS) workers"
 	@echo "make nightly       $(MODEL_STEPS) steps of the model, and each fault that it must find"
+	@echo "make power         $(CYCLES) power losses of a second kernel, and the table of what was there after them"
 	@echo "make trials        40 trials of each of three designs, and their table"
 	@echo "make bench         the table of speeds"
 	@echo "make lint          ruff, mypy, import-linter, shellcheck"
@@ -29,12 +32,17 @@ venv:
 engine:
 	@docker/ensure-engine
 
+# A second kernel, whose power can be taken away.
+kernel:
+	@command -v linux.uml >/dev/null || tools/ensure-host user-mode-linux
+	@test -x /sbin/mkfs.ext4 || tools/ensure-host e2fsprogs
+
 demo: venv engine
 	@$(PY) -m demo
 
 test: lint test-fast test-cluster
 
-test-fast: venv
+test-fast: venv kernel
 	@command -v strace >/dev/null || tools/ensure-host strace
 	$(PY) -m pytest -q -n $(WORKERS) --dist loadfile -m "not cluster"
 
@@ -46,6 +54,9 @@ test-cluster: venv engine
 nightly: venv
 	MODEL_STEPS=$(MODEL_STEPS) $(PY) -m pytest -q -n $(WORKERS) --dist load -rP \
 	    tests/controller/test_model.py tests/controller/test_mutants.py
+
+power: venv kernel
+	@$(PY) -m tests.power --cycles $(CYCLES)
 
 trials: venv
 	@$(PY) -m tests.trials

@@ -12,7 +12,7 @@ import secrets
 import stat
 import time
 
-from slurm_dispatch.errors import CorruptError, StoreError, TransientError, store_error
+from slurm_dispatch.errors import CorruptError, DeniedError, StoreError, TransientError, store_error
 
 TEMPORARY_PREFIX = ".tmp-"
 """Names that begin so are unfinished; every reader passes over them."""
@@ -53,6 +53,17 @@ def sync_folder(path: str | bytes | int) -> bool:
             return False
         raise store_error(error, "syncing folder", path) from error
     return True
+
+
+def sync_name(path: str) -> None:
+    """Make the name of what is at ``path`` durable: fsync the folder that it lies in.
+
+    :raises AmbiguousError: for ``EIO``: it may be gone after a power loss.
+    """
+    try:
+        sync_folder(os.path.dirname(path) or ".")
+    except DeniedError:
+        pass  # a folder in which one may write and not read cannot be opened for this
 
 
 def write_all(descriptor: int, content: bytes) -> None:
@@ -198,18 +209,20 @@ def sweep(folder: str, *, now: float | None = None, age_s: float = SWEEP_AGE_S) 
 def make_folder(path: str, *, mode: int = 0o755) -> bool:
     """Make one directory, durable.
 
-    :returns: true if this call made it. A directory that is there is success; anything else there is not.
+    :returns: true if this call made it. A directory that is there is success (it is durable then, too); anything else
+        there is not.
     """
+    made = True
     try:
         os.mkdir(path, mode)
     except FileExistsError as error:
         if not os.path.isdir(path):
             raise CorruptError(f"making folder {path}: something else is there") from error
-        return False
+        made = False
     except OSError as error:
         raise store_error(error, "making folder", path) from error
-    sync_folder(os.path.dirname(path) or ".")
-    return True
+    sync_name(path)
+    return made
 
 
 def fill_streams() -> None:
@@ -238,5 +251,6 @@ __all__ = [
     "replace_whole",
     "sweep",
     "sync_folder",
+    "sync_name",
     "write_all",
 ]

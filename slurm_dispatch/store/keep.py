@@ -7,7 +7,7 @@ import secrets
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from slurm_dispatch.durable import TEMPORARY_PREFIX
+from slurm_dispatch.durable import TEMPORARY_PREFIX, make_folder
 from slurm_dispatch.errors import AbsentError, BadDataError, TransientError, show, store_error
 from slurm_dispatch.model.identity import check_attempt
 from slurm_dispatch.store.folders import list_fresh, sync_path, tries
@@ -131,7 +131,7 @@ def _take(root: CheckpointRoot, attempt: str, source: bytes, copy: bool) -> byte
         folder = root.make_in_execution(attempt, b"resume")
         if number > 1:
             folder = os.path.join(folder, b"%d" % number)
-            os.makedirs(folder, exist_ok=True)
+            make_folder(os.fsdecode(folder), mode=root.modes().folder)
         path = os.path.join(folder, name)
         if not os.path.lexists(path):
             try:

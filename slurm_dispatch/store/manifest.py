@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import TYPE_CHECKING
 
-from slurm_dispatch.durable import TEMPORARY_PREFIX, create_whole, read_regular
+from slurm_dispatch.durable import TEMPORARY_PREFIX, create_whole, read_regular, sync_folder
 from slurm_dispatch.errors import AbsentError, BadDataError, CorruptError, show, store_error
 from slurm_dispatch.store.whole import Look, Proof, look
 
@@ -86,6 +86,7 @@ def write_manifest(root: CheckpointRoot, path: bytes, manifest: Manifest) -> Non
         temporary = f"{TEMPORARY_PREFIX}{secrets.token_hex(8)}"
         create_whole(folder, temporary, content, mode=root.modes().file)
         os.rename(os.path.join(folder, temporary), os.path.join(folder, name))
+        sync_folder(folder)
     except OSError as error:
         raise store_error(error, "writing", os.path.join(folder, name)) from error
 

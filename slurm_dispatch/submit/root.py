@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 
+from slurm_dispatch.durable import sync_name
 from slurm_dispatch.errors import CannotCreateError, show
 from slurm_dispatch.model.epoch import GENERATION_MAX
 from slurm_dispatch.store.root import open_root
@@ -39,11 +40,12 @@ def _make(path: str) -> None:
         # Not os.makedirs: a filesystem that is not mounted here must not become a folder on this host's disk.
         os.mkdir(path)
     except FileExistsError:
-        pass  # if it is no folder, opening it says so
+        return  # if it is no folder, opening it says so
     except OSError as error:
         raise CannotCreateError(
             f"the checkpoint root {show(path)} cannot be made: {error.strerror}", hint="make it, or give another one"
         ) from error
+    sync_name(path)  # what is published in it is not more durable than it is
 
 
 def _owner(path: str, generation: int) -> str:

@@ -11,6 +11,7 @@ import time
 from dataclasses import asdict, dataclass, field, replace
 from typing import TYPE_CHECKING
 
+from slurm_dispatch.durable import sync_name
 from slurm_dispatch.errors import AbsentError, BadDataError, StoreError, TransientError, store_error
 from slurm_dispatch.store.choice import Choice, choose, read_choice
 from slurm_dispatch.store.manifest import manifest_of
@@ -87,6 +88,7 @@ def open_place(place: Place) -> CheckpointRoot:
             pass
         except OSError as error:
             raise store_error(error, "making the checkpoint root", place.root) from error
+        sync_name(place.root)  # what is published in it is not more durable than it is
         root = open_root(place.root)
     if place.job is not None:
         root.claim(place.job, place.generation)
