@@ -43,7 +43,7 @@ def test_a_name_that_is_none_is_refused(name: str) -> None:
 
 def test_a_release_that_is_none_is_refused() -> None:
     assert said("cluster", "status", DISPATCH_RELEASE="sarge") == (
-        64, "", 'cluster: DISPATCH_RELEASE is "sarge": say trixie, bookworm or sid\n'
+        64, "", 'cluster: "sarge" is no release that the cluster knows; say trixie, bookworm or sid\n'
     )
 
 
