@@ -33,6 +33,8 @@ PROLOG_S = 60.0
 """A site's Prolog that fails has failed by then."""
 DRAINED_AFTER_S = 3.0
 """Slurm ends a job whose Prolog failed, and drains the node a moment later, while the job is completing."""
+TWICE_S = 30.0
+"""A node where the job runs already is drained, and the job cancelled, within so long of each other."""
 LOST_AFTER_S = 600.0
 """An end note that no source explains for this long is ``lost``; accounting is written within seconds."""
 WAITING = frozenset(
@@ -286,7 +288,7 @@ class _Observer:
             # A state that is not known stays for a while, and is not worth asking for again and again.
             strange = verdict.why if verdict.strange else ""
             return Look(Unknown(verdict.why), soon=not strange, strange=strange)
-        if outcome is Outcome.CANCELLED and self.was_refused():
+        if outcome is Outcome.CANCELLED and (self.was_refused() or self.was_started_twice(told)):
             outcome = Outcome.LAUNCH_FAILED
         ran_s = ran_without_a_sign(told, execution) if outcome is Outcome.FAILED else None
         if ran_s is not None and ran_s <= PROLOG_S:
@@ -305,6 +307,21 @@ class _Observer:
                 detail.start_time,
             )
         )
+
+    def was_started_twice(self, detail: port.JobDetail) -> bool:
+        """slurmctld sent its node the script that ran there, and slurmd then had it cancelled.
+
+        So does a controller that took over with state of before the start. Nobody wanted it to end.
+        """
+        nodes = self.details.nodes() if detail.by_uid == 0 else port.Unknown("not asked")
+        if isinstance(nodes, port.Unknown) or detail.end_time is None:
+            return False
+        since = {node.name: node.duplicate_at for node in nodes.nodes if node.drained}
+        try:
+            times = [since.get(name) for name in expand(detail.nodes)]
+        except BadDataError:
+            return False
+        return any(at is not None and abs(at - detail.end_time) <= TWICE_S for at in times)
 
     def on_drained_node(self, detail: port.JobDetail) -> bool:
         """A node of it was drained, as slurmctld does where a Prolog failed."""
