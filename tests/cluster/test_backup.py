@@ -26,7 +26,9 @@ BOTH = f"""s|^SlurmctldHost=.*|SlurmctldHost=login\\nSlurmctldHost=ctl\\nSlurmct
 s|^StateSaveLocation=.*|StateSaveLocation={SPOOL}|
 """
 """Lines of sed on docker/slurm.conf, see docker/install."""
-STOP = "pkill -x slurmctld; while pgrep -x 'slurmctld|slurmscriptd' >/dev/null; do sleep 0.1; done; "
+STOP = """pkill -CONT -x slurmctld
+while pgrep -x 'slurmctld|slurmscriptd' >/dev/null; do pkill -x slurmctld; sleep 0.2; done
+"""
 FLAG = "/scratch/ada/sbatch"
 HANGING = f"""#!/bin/sh
 touch {FLAG}.began
@@ -49,7 +51,7 @@ def backed(cluster: Cluster) -> Iterator[Cluster]:
     cluster.service_off()
     try:
         shared = f"rm -rf {SPOOL} {FLAG}.*; cp -a {OWN_SPOOL} {SPOOL} && cat >/cluster/slurm.sed"
-        cluster.sh("ctl", STOP + shared, input=BOTH)
+        cluster.sh("ctl", STOP + shared, input=BOTH, timeout_s=LONG_S)
         renew(cluster)
         cluster.sh("login", "slurmctld; mkdir -p /var/log/slurm-dispatch")
         cluster.wait_until(lambda: "primary) at login is UP" in ping(cluster), PATIENCE_S, "slurmctld on login")
@@ -59,7 +61,7 @@ def backed(cluster: Cluster) -> Iterator[Cluster]:
         yield cluster
     finally:
         cluster.fault("heal-login")
-        cluster.sh("login", f"pkill -KILL -f '[d]ispatch tick'; {STOP}:")
+        cluster.sh("login", f"pkill -KILL -f '[d]ispatch tick'; {STOP}:", timeout_s=LONG_S)
         # The numbers of jobs must not begin again below those that accounting has.
         back = f"{STOP}rm /cluster/slurm.sed; chmod 755 {SPOOL}; cp -a {SPOOL}/. {OWN_SPOOL}/; rm -rf {SPOOL}"
         cluster.sh("ctl", back, timeout_s=LONG_S)
