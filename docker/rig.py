@@ -332,15 +332,15 @@ class Cluster:
         if marker is not None:
             self.run("ctl", ["scancel", "--name", marker])
 
-    def save_state(self) -> str:
-        """Wait until slurmctld has written all that it knows now into its state files.
+    def save_state(self, folder: str = "/var/spool/slurmctld") -> str:
+        """Wait until slurmctld has written all that it knows now into its state files, which are in ``folder``.
 
         There is no command for it: a job that is submitted on hold makes the state change, and it is saved
         when its name stands in the file. Returns that name; the job is left, to be cancelled by the caller.
         """
         marker = f"saved-{secrets.token_hex(6)}"
         self.run("ctl", ["sbatch", "--hold", "--job-name", marker, "--wrap", "true"], cwd="/tmp")
-        saved = ["grep", "-q", marker, "/var/spool/slurmctld/job_state"]
+        saved = ["grep", "-q", marker, f"{folder}/job_state"]
         what = "slurmctld to save its state"
         self.wait_until(lambda: self.run("ctl", saved, check=False).status == 0, PATIENCE_S, what)
         return marker

@@ -45,7 +45,8 @@ def command(*, job: str, as_facts: bool, as_json: bool) -> int:
     elif as_json:
         state = fold(facts)
         seen = ask_slurm({key: state}, site)
-        content = {**json_of(key, state), "in_slurm": seen.words.get(key), "submissions": _submissions(state)}
+        told = {"in_slurm": seen.words.get(key), "slurm_does_not_answer": seen.trouble or None}
+        content = {**json_of(key, state), **told, "submissions": _submissions(state)}
         click.echo(json.dumps(content, indent=2))
     else:
         state = fold(facts)

@@ -125,9 +125,8 @@ def _text(
             said = f"Slurm job {state.object.slurm_job_id} is {seen.words[key]}"
         if said:
             lines.append(click.style(f"{key}  {said}", fg="yellow"))
-    if seen.trouble:
-        line = f"Slurm does not answer, the record is all that is shown: {seen.trouble}"
-        lines.append(click.style(line, fg="yellow"))
+    if seen.away:
+        lines.append(click.style(seen.away, fg="yellow"))
     for key, error in sorted(listed.items()):
         if isinstance(error, DispatchError):
             lines.append(click.style(f"{key}  cannot be read: {error.line()}", fg="red"))

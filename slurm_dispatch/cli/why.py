@@ -38,12 +38,16 @@ def command(*, job: str, as_json: bool) -> int:
     seen = ask_slurm({key: state}, site)
     policy = Policy(site.rules, site.most_submissions, site.launch_failures, no_progress=site.no_progress)
     why = explain(state, facts, policy, seen.reasons.get(key, ""))
-    click.echo(json.dumps({"job": key, **asdict(why)}, indent=2) if as_json else text(key, state.spec.name, why))
+    if as_json:
+        content = {"job": key, **asdict(why), "slurm_does_not_answer": seen.trouble or None}
+        click.echo(json.dumps(content, indent=2))
+    else:
+        click.echo(text(key, state.spec.name, why, seen.away))
     return 0
 
 
-def text(key: str, name: str, why: Why) -> str:
-    """The answer for a person."""
+def text(key: str, name: str, why: Why, away: str = "") -> str:
+    """The answer for a person; ``away`` is its last line."""
     from slurm_dispatch.errors import one_line
 
     lines = [f"job {key} ({name}) is {why.state}", ""]
@@ -66,6 +70,8 @@ def text(key: str, name: str, why: Why) -> str:
     if why.would_change:
         lines += ["", "What would change it:"]
         lines += [f"  {line}" for line in why.would_change]
+    if away:
+        lines += ["", away]
     return "\n".join(one_line(line) if line else "" for line in lines)
 
 

@@ -33,6 +33,8 @@ PROLOG_S = 60.0
 """A site's Prolog that fails has failed by then."""
 DRAINED_AFTER_S = 3.0
 """Slurm ends a job whose Prolog failed, and drains the node a moment later, while the job is completing."""
+TWICE_S = 30.0
+"""A node where the job runs already is drained, and the job cancelled, within so long of each other."""
 LOST_AFTER_S = 600.0
 """An end note that no source explains for this long is ``lost``; accounting is written within seconds."""
 WAITING = frozenset(
@@ -141,13 +143,14 @@ class _Observer:
 
         The word says so. Where its owner edited it away, the time of submission does; an id that began again
         at 1 after a crash of slurmctld can belong to another job of the same owner within a minute, so another
-        job's word always counts against it.
+        job's word always counts against it, and so does a row of accounting for the one before.
         """
         if queued.uid != self.spec.uid:
             return False
         if queued.word is not None:
             return queued.word == self.spec.word(self.submission.number)
-        if in_time(queued.submit_time, self.submission):
+        before = {row.submit_time for row in self.rows() or ()}
+        if in_time(queued.submit_time, self.submission) and before <= {None, queued.submit_time}:
             return True
         # A requeue gives an object a new time of submission, and only a requeue raises the count.
         answer = self.details.detail(self.slurm_job_id)
@@ -249,7 +252,7 @@ class _Observer:
         if rows is None and self.details.has_accounting is not False:
             return Look(Unknown("not in the queue, and accounting does not answer"))
         if rows and rows[-1].states & OVER:
-            return self.verdict(rows[-1], rows[-1])
+            return self.verdict(rows[-1], rows[-1], known=False)
         ended = [note for note in self.view.notes_of(self.spec.job) if self.is_end(note)]
         if ended and self.view.at - min(note.at for note in ended) >= LOST_AFTER_S:
             start_time = ended[-1].body.get("start_time")
@@ -274,8 +277,12 @@ class _Observer:
             why = ""
         return Look(Unknown(f"Slurm does not know it any more: not in the queue{why}"), soon=bool(ended))
 
-    def verdict(self, detail: port.JobDetail, row: port.JobDetail | None) -> Look:
-        """The outcome; ``row`` is accounting's word where it was needed."""
+    def verdict(self, detail: port.JobDetail, row: port.JobDetail | None, *, known: bool = True) -> Look:
+        """The outcome; ``row`` is accounting's word where it was needed.
+
+        :param known: slurmctld has the object. One that begins without its state files has every object that was
+            not over ended in accounting, as cancelled by nobody: that is nobody's wish.
+        """
         execution = self.execution(detail)
         told = detail if detail.states & OVER or row is None else row
         if row is not None and row.by_uid is not None:
@@ -286,8 +293,10 @@ class _Observer:
             # A state that is not known stays for a while, and is not worth asking for again and again.
             strange = verdict.why if verdict.strange else ""
             return Look(Unknown(verdict.why), soon=not strange, strange=strange)
-        if outcome is Outcome.CANCELLED and self.was_refused():
+        if outcome is Outcome.CANCELLED and (self.was_refused() or self.was_started_twice(told)):
             outcome = Outcome.LAUNCH_FAILED
+        elif outcome is Outcome.CANCELLED and told.by_uid is None and not known and not self.asked:
+            outcome = Outcome.LOST
         ran_s = ran_without_a_sign(told, execution) if outcome is Outcome.FAILED else None
         if ran_s is not None and ran_s <= PROLOG_S:
             if self.on_drained_node(told):
@@ -305,6 +314,21 @@ class _Observer:
                 detail.start_time,
             )
         )
+
+    def was_started_twice(self, detail: port.JobDetail) -> bool:
+        """slurmctld sent its node the script that ran there, and slurmd then had it cancelled.
+
+        So does a controller that took over with state of before the start. Nobody wanted it to end.
+        """
+        nodes = self.details.nodes() if detail.by_uid == 0 else port.Unknown("not asked")
+        if isinstance(nodes, port.Unknown) or detail.end_time is None:
+            return False
+        since = {node.name: node.duplicate_at for node in nodes.nodes if node.drained}
+        try:
+            times = [since.get(name) for name in expand(detail.nodes)]
+        except BadDataError:
+            return False
+        return any(at is not None and abs(at - detail.end_time) <= TWICE_S for at in times)
 
     def on_drained_node(self, detail: port.JobDetail) -> bool:
         """A node of it was drained, as slurmctld does where a Prolog failed."""
@@ -351,9 +375,9 @@ class _Observer:
         ]
         mine: list[port.JobDetail] = []
         for row in sorted(rows, key=lambda row: (row.submit_time or 0, row.start_time or 0)):
-            timely = row.word == word or in_time(row.submit_time, self.submission)
             # The first row is in time. Later ones are its requeues, unless the count began again: then the id did.
-            if timely or (mine and row.restart != 0):
+            first = in_time(row.submit_time, self.submission) and not mine
+            if row.word == word or first or (mine and (row.restart != 0 or row.submit_time == mine[0].submit_time)):
                 mine.append(row)
         return mine
 

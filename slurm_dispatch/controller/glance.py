@@ -36,6 +36,11 @@ class Glance:
     trouble: str = ""
     reasons: Mapping[str, str] = field(default_factory=dict)
 
+    @property
+    def away(self) -> str:
+        """What is away, one line for a person; empty where Slurm answered or was not asked."""
+        return f"Slurm does not answer, the record is all that is shown: {self.trouble}" if self.trouble else ""
+
 
 def glance(states: Mapping[str, State], port: SlurmPort) -> Glance:
     """Ask Slurm about the current objects of ``states``; does not ask where there is none."""

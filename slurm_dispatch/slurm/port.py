@@ -217,6 +217,8 @@ class Node:
     :param flags: the words that stand beside it (``DRAIN``, ``NOT_RESPONDING``, ...).
     :param boot_time: Unix seconds when its kernel started, as the node said when it registered last; ``None``
         where it never did.
+    :param duplicate_at: Unix seconds when slurmctld drained it since it sent the node a job that ran there already;
+        ``None``: its reason is another one.
     """
 
     name: str
@@ -224,6 +226,7 @@ class Node:
     flags: frozenset[str] = frozenset()
     partitions: tuple[str, ...] = ()
     boot_time: int | None = None
+    duplicate_at: int | None = None
 
     @property
     def silent(self) -> bool:

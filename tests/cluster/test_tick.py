@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -10,9 +13,15 @@ from docker.rig import STATE, ClusterError
 from tests.cluster.jobs import FOREVER, LONG_S, UNTIL_TOLD, Jobs
 
 if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
     from docker.rig import Cluster
 
 ONE_NODE = ("--nodes=1", "--exclusive", "--partition=low")
+HELPED = """#!/bin/sh
+exec dispatch-watch --done whole --interval 1 -- sh -c 'until test -e fail; do sleep 0.2; done; rm fail; exit 3'
+"""
+HELD = "/run/held-epilog"
 
 
 @pytest.fixture(scope="module")
@@ -132,29 +141,82 @@ def test_many_ticks_at_once_on_two_hosts_submit_once(cluster: Cluster, jobs: Job
         cluster.run("login", ["dispatch", "cancel", key], user="ada", timeout_s=LONG_S)
 
 
-def test_slurmctld_away_for_two_ticks_changes_nothing(cluster: Cluster, jobs: Jobs) -> None:
-    """C174, C077. (A cancel would not do: a crash makes accounting forget who it was.)"""
-    key = jobs.submit(UNTIL_TOLD, *ONE_NODE, rules=("failed:resubmit,budget=3",))
-    first = jobs.running(key)
+def test_slurmctld_away_for_three_ticks_changes_nothing(cluster: Cluster, jobs: Jobs) -> None:
+    """C174, C077: two executions end meanwhile; a node's note comes of one, the helper's word of the other.
+
+    (A cancel would not do: a crash makes accounting forget who it was.)
+    """
+    rules = ("failed:resubmit,budget=3",)
+    early = jobs.submit(UNTIL_TOLD, *ONE_NODE, rules=rules)
+    early_folder = jobs.folder
+    late = jobs.submit(HELPED, *ONE_NODE, rules=rules)
+    late_folder = jobs.folder
+    objects = {key: jobs.running(key) for key in (early, late)}
     cluster.service_off()
-    cluster.write(f"{jobs.folder}/fail", "", user="ada")
-    cluster.wait_job(first, ["FAILED"])
-    marker = cluster.save_state()  # or slurmctld would start with a job that runs for ever
-    cluster.run("ctl", ["pkill", "-KILL", "-x", "slurmctld|slurmscriptd"])
-    try:
-        before = [kind for kind in jobs.kinds(key) if kind != "node"]
-        for _ in range(2):
-            done = cluster.run("ctl", ["dispatch", "tick"], timeout_s=LONG_S)
-            assert "Slurm does not tell its queue" in done.stderr
-        assert [kind for kind in jobs.kinds(key) if kind != "node"] == before
-    finally:
-        cluster.run("ctl", ["sh", "/src/docker/controller", "start"], timeout_s=LONG_S)
-        cluster.run("ctl", ["scancel", "--name", marker])
-    cluster.run("ctl", ["dispatch", "tick"], timeout_s=LONG_S)
+    job = cluster.job(objects[early])
+    assert job is not None
+    with held_epilog(cluster, job.nodes[0]) as let_go:
+        cluster.write(f"{early_folder}/fail", "", user="ada")
+        cluster.wait_job(objects[early], ["FAILED"])
+        began = partial(cluster.run, job.nodes[0], ["test", "-e", f"{HELD}.began"], check=False)
+        cluster.wait_until(lambda: began().status == 0, LONG_S, "the node's Epilog to begin")
+        # Told to end, it saves what it knows.
+        cluster.sh("ctl", "pkill -x slurmctld; while pgrep -x 'slurmctld|slurmscriptd'; do sleep 0.1; done")
+        try:
+            before = {key: jobs.kinds(key) for key in objects}
+            let_go()
+            cluster.write(f"{late_folder}/fail", "", user="ada")
+            jobs.wait(late, "ended")
+            note = f"ls {STATE}/notes | grep '^node\\.{early}\\.' || :"
+            cluster.wait_until(lambda: cluster.sh("ctl", note), LONG_S, "the node's note")
+            with ThreadPoolExecutor() as at_once:
+                three = at_once.submit(lambda: [tick(cluster) for _ in range(3)])
+                words = (["status"], ["why", late])
+                said = list(at_once.map(lambda asked: people(cluster, asked), words))
+            assert all("Slurm does not tell its queue" in line for line in three.result())
+            for text in said:
+                assert text.count("Slurm does not answer, the record is all that is shown: ") == 1, text
+            came = {key: jobs.kinds(key)[len(kinds) :] for key, kinds in before.items()}
+            assert came == {early: ["node"], late: ["ended"]}
+        finally:
+            cluster.run("ctl", ["sh", "/src/docker/controller", "start"], timeout_s=LONG_S)
+    tick(cluster)
     cluster.service_on()
-    jobs.running(key, 2)
-    jobs.settled(key, 2)
-    cluster.run("login", ["dispatch", "cancel", key], user="ada", timeout_s=LONG_S)
+    for key in objects:
+        jobs.running(key, 2)
+    for key in objects:
+        jobs.settled(key, 2)
+        outcomes = [fact["outcome"] for fact in jobs.facts(key) if fact["kind"] == "end"]
+        assert outcomes == ["failed"]
+        cluster.run("login", ["dispatch", "cancel", key], user="ada", timeout_s=LONG_S)
+
+
+def tick(cluster: Cluster) -> str:
+    """One pass; what it says."""
+    return cluster.run("ctl", ["dispatch", "tick"], timeout_s=LONG_S).stderr
+
+
+def people(cluster: Cluster, words: list[str]) -> str:
+    """What ``dispatch`` answers to ada."""
+    return cluster.run("login", ["dispatch", *words], user="ada", timeout_s=LONG_S).stdout
+
+
+@contextmanager
+def held_epilog(cluster: Cluster, node: str) -> Iterator[Callable[[], object]]:
+    """The node's Epilog begins, and goes on only when it is let go: call what this gives.
+
+    Slurm ends it after PrologEpilogTimeout, which is a minute.
+    """
+    stub = "/etc/slurm/dispatch/epilog"
+    cluster.sh(node, f"cp -a {stub} {stub}.kept")
+    held = f"#!/bin/sh\ntouch {HELD}.began\nuntil test -e {HELD}.go; do sleep 0.1; done\nexec {stub}.kept\n"
+    cluster.write(stub, held, host=node, mode="755")
+    go = ["touch", f"{HELD}.go"]
+    try:
+        yield lambda: cluster.run(node, go)
+    finally:
+        cluster.run(node, go)
+        cluster.sh(node, f"mv {stub}.kept {stub}; rm -f {HELD}.*")
 
 
 def test_a_crash_of_slurmctld_loses_nothing(cluster: Cluster, jobs: Jobs) -> None:

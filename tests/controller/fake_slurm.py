@@ -132,11 +132,18 @@ class FakeSlurm:
         changed["submit_time"] = max(int(time.time()), body["submit_time"] + 1)
         self.set(slurm_job_id, **changed, reason="BeginTime", begin_time=begin)
 
-    def node(self, name: str, state: str = "IDLE", *flags: str, partitions: Sequence[str] = ("low",)) -> None:
+    def node(
+        self,
+        name: str,
+        state: str = "IDLE",
+        *flags: str,
+        partitions: Sequence[str] = ("low",),
+        duplicate_at: int | None = None,
+    ) -> None:
         """A node is in this state now; those that were never named are idle."""
         nodes = self._get("nodes.json", _NODES)
         body = {"state": state, "flags": list(flags), "partitions": list(partitions), "boot_time": BOOT_TIME}
-        self._put("nodes.json", {**nodes, name: body})
+        self._put("nodes.json", {**nodes, name: {**body, "duplicate_at": duplicate_at}})
 
     def forget(self, slurm_job_id: int) -> None:
         """MinJobAge is over: only accounting has it."""
@@ -284,7 +291,14 @@ class FakeSlurm:
             return Unknown("scontrol show nodes: Unable to contact slurm controller (connect failure)")
         return Nodes(
             tuple(
-                Node(name, body["state"], frozenset(body["flags"]), tuple(body["partitions"]), body["boot_time"])
+                Node(
+                    name,
+                    body["state"],
+                    frozenset(body["flags"]),
+                    tuple(body["partitions"]),
+                    body["boot_time"],
+                    body.get("duplicate_at"),
+                )
                 for name, body in self._get("nodes.json", _NODES).items()
             )
         )

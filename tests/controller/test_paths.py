@@ -357,6 +357,37 @@ def test_a_reused_id_is_not_ours(rig: Rig, *, word: bool) -> None:
     assert len(rig.slurm.ids()) == 2
 
 
+def test_an_id_that_began_again_within_minutes_is_not_ours(rig: Rig) -> None:
+    """C061, C063: slurmctld lost its state files; a plain job of the same owner has the id of one that waited."""
+    key = rig.job()
+    rig.tick()
+    number = rig.object(key)
+    old = rig.slurm.job(number)
+    ended = {**old, "states": ["CANCELLED"], "start_time": None, "end_time": old["submit_time"] + 7, "by_uid": None}
+    rig.slurm.set(number, comment="", submit_time=old["submit_time"] + 8, rows=[ended])
+    rig.slurm.start(number)
+    rig.settle()
+    assert (rig.last(key, "end").body["outcome"], rig.last(key, "decision").body["action"]) == ("lost", "hold")
+    assert "started" not in rig.kinds(key)
+    rig.slurm.end(number, "COMPLETED")
+    rig.settle()
+    assert rig.state(key).closed is None
+
+
+@pytest.mark.parametrize(("by_uid", "outcome"), [(None, "lost"), (0, "cancelled")])
+def test_slurmctld_lost_its_state_files(rig: Rig, by_uid: int | None, outcome: str) -> None:
+    """Accounting ends every job as cancelled by nobody, and slurmctld does not know it: that was no person's wish."""
+    key = rig.job("lost:resubmit", "cancelled:hold")
+    rig.start(key)
+    rig.tick()
+    number = rig.object(key)
+    rig.slurm.end(number, "CANCELLED", by_uid=by_uid)
+    rig.slurm.forget(number)
+    rig.settle()
+    assert rig.last(key, "end").body["outcome"] == outcome
+    assert len(rig.slurm.ids()) == (2 if outcome == "lost" else 1)
+
+
 def test_a_row_of_another_user_or_an_older_job_is_ignored(rig: Rig) -> None:
     """C063: a foreign record of years ago under the same id does not end a running job."""
     key = rig.job()

@@ -57,6 +57,23 @@ def test_a_node_whose_prolog_failed(tmp_path: Path, ran_s: int) -> None:
     assert rig.last(key, "end").body["outcome"] == "launch_failed"
 
 
+@pytest.mark.parametrize(
+    ("by_uid", "apart_s", "outcome"),
+    [(0, 0, "launch_failed"), (0, 90, "cancelled"), (0, None, "cancelled"), (500, 0, "cancelled")],
+)
+def test_a_job_that_slurmctld_started_twice(tmp_path: Path, by_uid: int, apart_s: int | None, outcome: str) -> None:
+    """A backup that took over with old state sends the script again; slurmd has the job that runs cancelled."""
+    rig = Rig(tmp_path)
+    key = rig.job("cancelled,launch_failed:stop")
+    start = rig.start(key)
+    rig.settle()
+    end = start + 55
+    rig.slurm.node("c1", "IDLE", "DRAIN", duplicate_at=None if apart_s is None else end + apart_s)
+    rig.slurm.end(rig.object(key), "CANCELLED", end_time=end, exit_signal=15, by_uid=by_uid)
+    rig.settle()
+    assert rig.last(key, "end").body["outcome"] == outcome
+
+
 @pytest.mark.parametrize(("drained", "outcome"), [(True, "launch_failed"), (False, "failed")])
 def test_a_node_is_drained_a_moment_after_the_end(tmp_path: Path, drained: bool, outcome: str) -> None:
     """So what ended as it began is looked at once more."""

@@ -28,6 +28,7 @@ def said(script: str, *words: str, **environ: str) -> tuple[int, str, str]:
     ("fault", ["cut"], "fault: cut takes one node: c1 c2 c3"),
     ("fault", ["cut", "ctl"], "fault: there is no node ctl; the nodes are c1 c2 c3"),
     ("fault", ["crash-controller", "c1"], "fault: crash-controller takes no argument"),
+    ("fault", ["kill-login", "login"], "fault: kill-login takes no argument"),
     ("base", ["sarge"], 'base: "sarge" is no release that the cluster knows; say trixie, bookworm or sid'),
 ])
 def test_usage_is_one_line_and_64(script: str, words: list[str], line: str) -> None:
@@ -43,7 +44,7 @@ def test_a_name_that_is_none_is_refused(name: str) -> None:
 
 def test_a_release_that_is_none_is_refused() -> None:
     assert said("cluster", "status", DISPATCH_RELEASE="sarge") == (
-        64, "", 'cluster: DISPATCH_RELEASE is "sarge": say trixie, bookworm or sid\n'
+        64, "", 'cluster: "sarge" is no release that the cluster knows; say trixie, bookworm or sid\n'
     )
 
 

@@ -74,6 +74,26 @@ def test_the_package_is_the_one_of_this_tree_on_every_host(cluster: Cluster) -> 
         assert cluster.sh(host, f"diff -r -x __pycache__ {folder} /src/slurm_dispatch") == ""
 
 
+def test_daemons_keep_their_names_when_slurm_executes_them_anew(cluster: Cluster) -> None:
+    """Everything here that kills or looks for one does so by its name."""
+    names = {"ctl": "slurmctld", **dict.fromkeys(NODES, "slurmd")}
+
+    def found() -> list[list[str]]:
+        """The processes that bear the name, for each host."""
+        asked = ((host, ["pgrep", "-x", name]) for host, name in names.items())
+        return [cluster.run(host, words, check=False).stdout.split() for host, words in asked]
+
+    before = found()
+    cluster.run("ctl", ["scontrol", "reconfigure"])
+
+    def renewed() -> bool:
+        # The old one of a host hands over to the new one, and ends.
+        return all(len(new) == 1 and new != old for old, new in zip(before, found(), strict=True))
+
+    cluster.wait_until(renewed, PATIENCE_S, "one new daemon on each host, by its name")
+    cluster.wait_until(cluster.nodes_idle, PATIENCE_S, "all nodes to be idle")
+
+
 @pytest.mark.parametrize("user", ["ada", "ben"])
 def test_both_users_submit_and_accounting_knows_their_jobs(cluster: Cluster, user: str) -> None:
     script = f"#!/bin/sh\nsrun -n 2 -N 2 id -un >/scratch/{user}/who\n"

@@ -79,6 +79,20 @@ def test_a_node_in_no_partition_has_none() -> None:
     assert only(paragraph().replace("   Partitions=low,high \n", "")).partitions == ()
 
 
+@pytest.mark.parametrize(
+    ("reason", "at"),
+    [
+        ("Duplicate jobid [slurm@1796044042]", 1796044042),
+        ("fan; Duplicate jobid [slurm@1796044042]", None),
+        ("Duplicate jobid [slurm@2026-11-30T13:07:22]", None),
+        ("Duplicate jobid [slurm@1]\n   Reason=Duplicate jobid [slurm@2]", None),
+        ("broken [root@1796029694]", None),
+    ],
+)
+def test_a_node_that_was_sent_a_job_twice(reason: str, at: int | None) -> None:
+    assert only(paragraph(state="IDLE+DRAIN", more=f"Reason={reason}")).duplicate_at == at
+
+
 def test_a_reason_of_several_lines_says_nothing_of_the_node() -> None:
     node = only(paragraph(state="IDLE+DRAIN", more="Reason=broken [root@1796029694]\n          fan\n   Comment=x"))
     assert node.drained

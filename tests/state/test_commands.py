@@ -110,6 +110,10 @@ def test_what_slurm_says_now_is_said_too(
     assert "Slurm does not answer, the record is all that is shown: squeue: " in out
     assert "not listed" not in out
     assert "not told: squeue: " in run(capsys, "show", KEY)[1]
+    assert run(capsys, "why", KEY)[1].splitlines()[-1].startswith("Slurm does not answer, the record is all that")
+    for words in (("status",), ("show", KEY), ("why", KEY)):
+        told = json.loads(run(capsys, *words, "--json")[1])
+        assert "Unable to contact slurm controller" in told["slurm_does_not_answer"]
 
 
 def test_a_submission_without_an_answer_says_what_it_waits_for(
