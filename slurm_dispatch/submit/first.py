@@ -17,7 +17,7 @@ from slurm_dispatch.slurm.run import Setting, find, run
 from slurm_dispatch.state.folder import StateFolder
 from slurm_dispatch.submit.environment import as_recorded, for_job
 from slurm_dispatch.submit.lookup import Found, look_now
-from slurm_dispatch.submit.open_jobs import check_open_jobs
+from slurm_dispatch.submit.open_jobs import check_open_jobs, dependency_notes
 from slurm_dispatch.submit.plan import make_plan
 from slurm_dispatch.submit.plan_text import short_plan
 from slurm_dispatch.submit.root import prepare_root
@@ -94,6 +94,8 @@ def submit_first(
     except (ServiceAwayError, TransientError) as error:
         raise _unprotected(error) from error
     check_open_jobs(folder, request.spec, site)
+    for note in dependency_notes(request, site):
+        say(f"note: {note}")
     spec, message_timeout_s, config = _asked(request.spec, site, port)
     spec = replace(spec, generation=prepare_root(spec.root, adopt=request.settings.flag("adopt-root")))
     record, call = _record(request, spec, environment, folder, by=by, deadline_s=site.submit_timeout_s)
