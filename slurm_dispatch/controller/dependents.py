@@ -56,12 +56,12 @@ class Dependents:
         found = [it.slurm_job_id for it in answer if _waits_for(it, names, state)]
         return {"jobs": sorted(found)[:DEPENDENTS_MAX]} if found else None
 
-    def repeated(self, state: State, script: bytes) -> str:
+    def repeated(self, state: State) -> str:
         """What the next submission still depends on; other records are read only if it depends on something."""
-        if not waits(state, script):
+        if not waits(state):
             return ""
         folder = StateFolder(os.path.dirname(os.path.dirname(self._record.folder)))
-        return repeat(folder, state, script, deadline_s=OWNER_TIMEOUT_S)
+        return repeat(folder, state, deadline_s=OWNER_TIMEOUT_S)
 
     def repoint(self, state: State, action: Repoint) -> tuple[dict[str, Any] | None, str]:
         """Change the dependents to wait for the object of ``action``.
@@ -91,7 +91,7 @@ class Dependents:
                 done.append(it.slurm_job_id)
         if len(left) > LEFT_MAX:
             left[LEFT_MAX - 1]["why"] += f"; and {len(left) - LEFT_MAX} more"
-        return {"slurm_job_id": new, "moved": done[:DEPENDENTS_MAX], "left": left[:LEFT_MAX]}, ""
+        return {"slurm_job_id": new, "moved": sorted(done)[:DEPENDENTS_MAX], "left": left[:LEFT_MAX]}, ""
 
     def _change(self, it: Dependent, action: Repoint, text: str) -> str | None:
         """Why it cannot be changed, empty if it was; ``None``: nobody knows."""

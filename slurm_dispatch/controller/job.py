@@ -316,18 +316,17 @@ class Job:
             self._append(state, seq, "dependents", waiting)
             return True
         word = state.spec.word(action.submission)
-        script = self._record.script(state.script_sha256)
         call = resubmission(
             state.spec,
             word,
             script_path=self._record.script_path(state.script_sha256),
-            script=script,
+            script=self._record.script(state.script_sha256),
             environment=self._record.environment(),
             site_environment=self._means.site_environment,
             deadline_s=self._means.submit_timeout_s,
             changes=action.changes,
             config=self._view.config,
-            dependency=self._dependents.repeated(state, script),
+            dependency=self._dependents.repeated(state),
         )
         answer = submit_once(
             self._record,

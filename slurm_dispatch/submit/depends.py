@@ -15,12 +15,10 @@ from slurm_dispatch.errors import DispatchError, show
 from slurm_dispatch.model.outcome import Outcome
 from slurm_dispatch.records.fold import fold
 from slurm_dispatch.slurm.dependency import is_met, mentioned, repeated
-from slurm_dispatch.slurm.directives import sbatch_options
-from slurm_dispatch.slurm.options import parse, without_options
 from slurm_dispatch.state.read import own_jobs, read_jobs
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Sequence
+    from collections.abc import Collection
 
     from slurm_dispatch.records.state import State
     from slurm_dispatch.state.folder import StateFolder
@@ -40,13 +38,6 @@ class Earlier:
     name: str
     now: int | None
     closed: str | None
-
-
-def dependency_of(argv: Sequence[str], script: bytes) -> str:
-    """The dependency that counts for these options and this script, or an empty text."""
-    given, _, _ = sbatch_options(script)
-    found = parse(argv).last("dependency") or given.last("dependency")
-    return "" if found is None else found.value or ""
 
 
 def earlier(folder: StateFolder, ids: Collection[int], *, deadline_s: float) -> dict[int, Earlier]:
@@ -109,36 +100,17 @@ def unmet(state: State) -> bool:
     return True
 
 
-def waits(state: State, script: bytes) -> str:
-    """What the next submission of ``state`` depends on, as it was given; empty where it was met, as far as is known.
-
-    A job that supersedes another says what it depends on among its options (:func:`superseding`), and the script's
-    word was its elder's.
-
-    :param script: that of the next submission.
-    """
-    if not unmet(state):
-        return ""
-    return dependency_of(state.spec.argv, b"" if state.spec.supersedes is not None else script)
+def waits(state: State) -> str:
+    """What the next submission of ``state`` depends on, as it was given; empty where that was met."""
+    return state.spec.dependency if state.spec.dependency and unmet(state) else ""
 
 
-def repeat(folder: StateFolder, state: State, script: bytes, *, deadline_s: float) -> str:
+def repeat(folder: StateFolder, state: State, *, deadline_s: float) -> str:
     """The same with the Slurm job ids of now, and without what was met meanwhile."""
-    text = waits(state, script)
+    text = waits(state)
     found = earlier(folder, mentioned(text), deadline_s=deadline_s)
     objects = {number: it.now for number, it in found.items() if it.now is not None}
     return repeated(text, objects, {number: it.closed for number, it in found.items() if it.closed is not None})
 
 
-def superseding(argv: Sequence[str], script: bytes, elder: State | None = None) -> tuple[str, ...]:
-    """The options of a job that supersedes another, with its dependency among them.
-
-    :param elder: whose options and script these are, if they are none of the job's own: what it was that the elder
-        depended on counts only if that was never met.
-    """
-    text = dependency_of(argv, script)
-    kept = without_options(argv, {"dependency"})
-    return (*kept, f"--dependency={text}") if text and (elder is None or unmet(elder)) else kept
-
-
-__all__ = ["Earlier", "dependency_of", "earlier", "notes", "repeat", "superseding", "unmet", "waits"]
+__all__ = ["Earlier", "earlier", "notes", "repeat", "unmet", "waits"]

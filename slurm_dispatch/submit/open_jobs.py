@@ -10,7 +10,7 @@ from slurm_dispatch.records.fold import fold
 from slurm_dispatch.slurm.dependency import mentioned
 from slurm_dispatch.state.folder import StateFolder
 from slurm_dispatch.state.read import own_jobs, read_jobs
-from slurm_dispatch.submit.depends import dependency_of, earlier, notes
+from slurm_dispatch.submit.depends import earlier, notes
 
 if TYPE_CHECKING:
     from slurm_dispatch.config.site import Site
@@ -54,7 +54,7 @@ def check_open_jobs(folder: StateFolder, spec: Spec, site: Site) -> None:
 
 def dependency_notes(request: Request, site: Site) -> list[str]:
     """What a person should know of a dependency on jobs of his own (C084). Records are read only if there is one."""
-    text = dependency_of(request.spec.argv, request.script.content)
+    text = request.spec.dependency
     ids = mentioned(text)
     if not ids:
         return []

@@ -16,7 +16,7 @@ from slurm_dispatch.model.identity import new_key
 from slurm_dispatch.records.changes import KEPT
 from slurm_dispatch.slurm.options import MEMORY, without_options
 from slurm_dispatch.slurm.resubmit import recorded_variables
-from slurm_dispatch.submit.depends import superseding
+from slurm_dispatch.submit.depends import waits
 from slurm_dispatch.submit.environment import as_recorded, for_job
 
 if TYPE_CHECKING:
@@ -35,12 +35,11 @@ def make_repeated(folder: StateFolder, elder: State, record: Record, *, keep: in
 
     :param record: the elder's.
     """
-    script = record.script(elder.script_sha256)
-    spec = _after(elder, replace(elder.spec, argv=superseding(_grown(elder), script, elder)), keep)
+    spec = _after(elder, replace(elder.spec, argv=_grown(elder), dependency=waits(elder)), keep)
     variables = recorded_variables(record.environment())
     own = for_job(variables, spec, record=folder.record(spec.job).folder)
     packed = "".join(f"{name}={value}\0" for name, value in own.items()).encode("utf-8", "surrogateescape")
-    return folder.create_job(spec, script, packed, by=by)
+    return folder.create_job(spec, record.script(elder.script_sha256), packed, by=by)
 
 
 def make_new(
@@ -62,9 +61,7 @@ def make_new(
             f"the checkpoint root {show(given.root)} is not that of job {elder.spec.job}, {show(elder.spec.root)}",
             hint="leave --checkpoint out, or submit a job of its own with dispatch sbatch",
         )
-    argv = superseding(given.argv, request.script.content)
-    given = replace(given, argv=argv, root=elder.spec.root, cluster=given.cluster or elder.spec.cluster)
-    spec = _after(elder, given, keep)
+    spec = _after(elder, replace(given, root=elder.spec.root, cluster=given.cluster or elder.spec.cluster), keep)
     own = for_job(environment, spec, record=folder.record(spec.job).folder)
     return folder.create_job(spec, request.script.content, as_recorded(own), by=by)
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import pwd
 from typing import TYPE_CHECKING
 
 import pytest
@@ -14,10 +16,12 @@ from tests.controller.site_rig import SiteRig
 if TYPE_CHECKING:
     from pathlib import Path
 
+ME = pwd.getpwuid(os.getuid()).pw_name
+
 
 @pytest.fixture
 def rig(tmp_path: Path) -> SiteRig:
-    return SiteRig(tmp_path, SiteRules(notify=("/bin/true",)))
+    return SiteRig(tmp_path, SiteRules(notify=("/bin/true",), notify_user=ME))
 
 
 def depends(rig: SiteRig, text: str, *, comment: str = "", **fields: object) -> int:
@@ -220,7 +224,7 @@ def argv_of(rig: SiteRig, key: str) -> list[str]:
 
 def test_met_dependencies_are_not_repeated(rig: SiteRig) -> None:
     """C084: what it depended on may be long forgotten, and Slurm refuses that."""
-    key = rig.job("timeout:resubmit", argv=("--dependency=afterok:7", "--kill-on-invalid-dep=yes"))
+    key = rig.job("timeout:resubmit", argv=("--kill-on-invalid-dep=yes",), dependency="afterok:7")
     times_out(rig, key)
     rig.settle()
     assert not [word for word in argv_of(rig, key) if "dependency" in word]
@@ -232,7 +236,7 @@ def test_what_was_never_met_is_repeated_with_the_ids_of_now(rig: SiteRig) -> Non
     first = rig.job("timeout:resubmit")
     old = times_out(rig, first)
     rig.settle()
-    key = rig.job(argv=(f"--dependency=afterok:{old}:7",))
+    key = rig.job(dependency=f"afterok:{old}:7")
     rig.slurm.end(rig.object(key), "CANCELLED", by_uid=rig.uid + 1)
     rig.settle()
     state = rig.state(key)

@@ -54,7 +54,7 @@ def test_each_task_is_found_by_its_own_raw_id() -> None:
         assert (found.slurm_job_id, found.array, found.word) == (raw, True, Word("abc", 0, 3))
     assert isinstance(parse_detail_json(text, array + 1000), Unknown)
     states = {raw: parse_detail_json(text, raw) for raw in tasks.values()}
-    assert {sorted(it.states)[0] for it in states.values() if isinstance(it, JobDetail)} == {
+    assert {min(it.states) for it in states.values() if isinstance(it, JobDetail)} == {
         "FAILED", "RUNNING", "PENDING",
     }  # fmt: skip
 
