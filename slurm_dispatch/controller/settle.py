@@ -176,8 +176,15 @@ def _in_accounting(
     answer = details.rows_of_word(word, uid, submission.at - 3600)
     if isinstance(answer, port.Unknown):
         return Unknown(answer.why)
-    ids = [] if isinstance(answer, port.Absent) else [row.slurm_job_id for row in answer.value]
+    rows = () if isinstance(answer, port.Absent) else answer.value
+    ids = [row.slurm_job_id for row in rows if not _is_array(details, row.slurm_job_id)]
     return Found(cluster, min(ids)) if ids else Absent()
+
+
+def _is_array(details: Details, slurm_job_id: int) -> bool:
+    """slurmctld says so; a row of accounting does not tell a task from a job."""
+    answer = details.detail(slurm_job_id)
+    return isinstance(answer, port.Present) and answer.value.array
 
 
 def done_with(state: State, facts: Iterable[Fact], notes: Sequence[Note], now: float) -> list[str]:

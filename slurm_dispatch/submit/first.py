@@ -7,7 +7,7 @@ import socket
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
-from slurm_dispatch.errors import DispatchError, OutcomeUnknownError, ServiceAwayError, TransientError
+from slurm_dispatch.errors import DispatchError, OutcomeUnknownError, ServiceAwayError, TransientError, show
 from slurm_dispatch.records.state import Phase
 from slurm_dispatch.slurm.configuration import seconds_of
 from slurm_dispatch.slurm.options import of_version
@@ -141,6 +141,12 @@ class _First:
     def accepted(self, answer: Accepted) -> None:
         """Say which job it is, and the plan."""
         self.say(f"job {self.spec.job}, Slurm job {answer.slurm_job_id}, checkpoint root {self.spec.root}")
+        here = self.spec.cluster
+        if answer.cluster and here and answer.cluster != here:
+            self.say(
+                f"note: it is on cluster {show(answer.cluster)}: a tick on a host of that cluster brings it back, "
+                f"one of {show(here)} leaves it alone"
+            )
         if not self.request.settings.flag("no-plan"):
             for line in short_plan(make_plan(self.request, self.site, self.config)):
                 self.say(line)

@@ -50,14 +50,15 @@ def test_an_array_with_our_word_is_no_stray(rig: SiteRig) -> None:
     assert acts(rig) == ["cancel"]
 
 
-def test_an_array_with_our_word_is_not_adopted(rig: SiteRig) -> None:
+@pytest.mark.parametrize("accounting", ["ok", "none"])
+def test_an_array_with_our_word_is_not_adopted(rig: SiteRig, accounting: str) -> None:
     """C037, C065: the answer to sbatch is lost, and an array has its word: neither task is the object."""
     key = rig.job(submitted=False)
     first, _ = copied(rig, key)
     rig.start_note(key, first, 1, array="990_0")
     rig.tick()
     rig.later_s = 100.0
-    rig.slurm.knob(accounting="none")
+    rig.slurm.knob(accounting=accounting)
     rig.settle()
     assert "submitted" not in rig.kinds(key)
     assert "burnt" in rig.kinds(key)

@@ -425,3 +425,56 @@ def test_a_start_note_stays_for_a_week_after_the_end(rig: Rig) -> None:
     rig.later_s = 8 * 86400.0
     rig.tick()
     assert rig.notes() == []
+
+
+def test_of_many_rows_the_newest_decides(rig: Rig) -> None:
+    """C035, C064: four executions that Slurm requeued, and one that completed after them, when slurmctld has
+    forgotten all: each end is recorded, in order, and only the last decides."""
+    key = rig.job("preempted,cancelled:resubmit")
+    number = rig.object(key)
+    for _ in range(4):
+        rig.start(key)
+        rig.tick()
+        rig.slurm.restart(number, "PREEMPTED")
+        rig.tick()
+    rig.start(key)
+    rig.tick()
+    rig.slurm.end(number, "COMPLETED")
+    rig.slurm.forget(number)
+    rig.settle()
+    ends = [fact.body for fact in rig.facts(key) if fact.kind == "end"]
+    assert [(end["restart"], end["outcome"], end["final"]) for end in ends] == [
+        *((count, "preempted", False) for count in range(4)), (4, "completed", True),
+    ]  # fmt: skip
+    assert rig.last(key, "closed").body["why"] == "completed"
+    assert rig.slurm.ids() == [number]
+
+
+def test_a_suspended_job_is_neither_dead_nor_replaced(rig: Rig) -> None:
+    """C082: somebody stopped it with scontrol suspend; it goes on later as the same execution."""
+    key = rig.job("failed,node_fail,lost,stalled:resubmit")
+    rig.start(key)
+    rig.settle()
+    before = rig.kinds(key)
+    rig.slurm.set(rig.object(key), states=["SUSPENDED"])
+    rig.later_s = 86400.0
+    rig.settle()
+    assert rig.kinds(key) == before
+    assert not {"submit", "cancel", "requeue"} & set(rig.slurm.calls())
+    rig.slurm.set(rig.object(key), states=["RUNNING"])
+    rig.settle()
+    assert rig.kinds(key) == before
+
+
+def test_a_site_without_accounting_brings_a_job_back(rig: Rig) -> None:
+    """C081: what slurmctld says and the records are enough, and accounting is not asked."""
+    rig.slurm.knob(accounting="none")
+    key = rig.job("node_fail:resubmit")
+    rig.start(key)
+    rig.settle()
+    rig.slurm.end(rig.object(key), "NODE_FAIL")
+    rig.end_note(key)
+    rig.settle()
+    assert rig.last(key, "end").body["evidence"]["source"] == "json"
+    assert rig.kinds(key).count("submitted") == 2
+    assert rig.slurm.calls("accounting") == []
