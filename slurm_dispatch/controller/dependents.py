@@ -18,6 +18,7 @@ from slurm_dispatch.controller import elders
 from slurm_dispatch.errors import DispatchError, one_line
 from slurm_dispatch.records.facts import DEPENDENTS_MAX, LEFT_MAX
 from slurm_dispatch.records.fold import fold
+from slurm_dispatch.records.verdict import NEVER
 from slurm_dispatch.slurm.dependency import mentioned, moved
 from slurm_dispatch.slurm.port import Unknown
 from slurm_dispatch.state.as_user import OWNER_TIMEOUT_S
@@ -30,9 +31,6 @@ if TYPE_CHECKING:
     from slurm_dispatch.records.state import State
     from slurm_dispatch.slurm.port import Dependent
     from slurm_dispatch.state.jobs import Record
-
-NEVER = "DependencyNeverSatisfied"
-"""Slurm's reason for a job whose dependencies cannot be met any more."""
 
 
 class Dependents:
@@ -144,4 +142,4 @@ def _waits_for(it: Dependent, names: frozenset[int], state: State) -> bool:
     return it.state == "PENDING" or it.reason == NEVER
 
 
-__all__ = ["NEVER", "Dependents"]
+__all__ = ["Dependents"]

@@ -12,6 +12,7 @@ import time
 from typing import TYPE_CHECKING, Any
 
 from slurm_dispatch.model.identity import Word, find_word
+from slurm_dispatch.slurm.dependency import mentioned
 from slurm_dispatch.slurm.port import (
     Absent,
     Accepted,
@@ -172,6 +173,9 @@ class FakeSlurm:
             return Ambiguous("Socket timed out on send/recv operation", 1)
         number = self.plain(comment=_comment(call.argv))
         self.set(number, argv=list(call.argv))
+        depends = [word.partition("=")[2] for word in call.argv if word.startswith("--dependency=")]
+        if depends:
+            self._waits_for(number, depends[-1])
         if how == "lost_after":
             return Ambiguous("Socket timed out on send/recv operation", 1)
         if how == "hang":
@@ -289,6 +293,8 @@ class FakeSlurm:
         if set(body["states"]) & OVER:
             return ChangeAnswer(False, True, "scontrol: Job has already finished")
         if "Dependency" in fields:
+            if any(self._get(f"jobs/{each}.json", None) is None for each in mentioned(fields["Dependency"])):
+                return ChangeAnswer(False, True, "scontrol: Job dependency problem")
             self._waits_for(slurm_job_id, fields["Dependency"])
         changed = {**body.get("updated", {}), **fields}
         begins = {"reason": "None"} if "StartTime" in fields and body["reason"] == "BeginTime" else {}

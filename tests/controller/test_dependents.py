@@ -44,14 +44,15 @@ def test_dependents_wait_for_the_new_id(rig: SiteRig) -> None:
     """C083: a plain job and one of ours; what depends on something else stays as it is."""
     key = rig.job("timeout:resubmit")
     old = rig.object(key)
-    plain = depends(rig, f"afterok:{old}(unfulfilled),afterany:7(unfulfilled)")
+    there = rig.slurm.plain(comment="", uid=rig.uid)
+    plain = depends(rig, f"afterok:{old}(unfulfilled),afterany:{there}(unfulfilled)")
     ours = depends(rig, f"afterok:{old}(failed)", comment="dispatch:another00000:0:1")
     other = depends(rig, "afterok:7(unfulfilled)")
     assert times_out(rig, key) == old
     rig.settle()
     new = rig.object(key)
     assert new != old
-    assert rig.slurm.job(plain)["updated"] == {"Dependency": f"afterok:{new},afterany:7"}
+    assert rig.slurm.job(plain)["updated"] == {"Dependency": f"afterok:{new},afterany:{there}"}
     assert rig.slurm.job(ours)["updated"] == {"Dependency": f"afterok:{new}"}
     assert "updated" not in rig.slurm.job(other)
     assert rig.last(key, "dependents").body == {"jobs": [plain, ours]}
@@ -120,6 +121,7 @@ def test_what_cannot_be_moved_is_told(rig: SiteRig) -> None:
     )
     rig.slurm.set(killed, reason="DependencyNeverSatisfied")
     by_hand = depends(rig, f"afterok:{old}(failed)", states=["CANCELLED"])
+    refused = depends(rig, f"afterok:{old}(failed),afterok:7(unfulfilled)")  # of which slurmctld knows no more
     times_out(rig, key)
     rig.wait("the owner to be told", lambda: "told" in rig.kinds(key))
     rig.settle()
@@ -127,10 +129,11 @@ def test_what_cannot_be_moved_is_told(rig: SiteRig) -> None:
     body = rig.last(key, "repointed").body
     assert body["moved"] == []
     left = {it["slurm_job_id"]: it["why"] for it in body["left"]}
-    assert set(left) == {array, killed}
+    assert set(left) == {array, killed, refused}
+    assert "Job dependency problem" in left[refused]
     assert f"scontrol update JobId={array} Dependency=afterok:{new}" in left[array]
     assert "Slurm cancelled it" in left[killed]
-    assert all("updated" not in rig.slurm.job(number) for number in (array, killed, by_hand))
+    assert all("updated" not in rig.slurm.job(number) for number in left.keys() | {by_hand})
     assert rig.last(key, "told").body["on"] == rig.last(key, "repointed").seq
     times_out(rig, key)
     rig.settle()
@@ -246,6 +249,28 @@ def test_what_was_never_met_is_repeated_with_the_ids_of_now(rig: SiteRig) -> Non
     assert rig.record(key).append(state.seq + 1, "release", "user:ada@login", body)
     rig.settle()
     assert f"--dependency=afterok:{rig.object(first)}:7" in argv_of(rig, key)
+
+
+def test_what_slurm_cancelled_for_its_dependency_can_be_opened_again(rig: SiteRig) -> None:
+    """C083, C084: one of ours with --kill-on-invalid-dep: its record says why it is closed, and a person who opens it
+    gets it back behind the job that it waited for, not before it."""
+    first = rig.job("timeout:resubmit")
+    old = rig.object(first)
+    key = rig.job("cancelled:resubmit", dependency=f"afterok:{old}", argv=("--kill-on-invalid-dep=yes",))
+    number = rig.object(key)
+    rig.slurm.set(number, dependency=f"afterok:{old}(failed)")
+    rig.start(first)
+    rig.settle()
+    rig.slurm.end(number, "CANCELLED", reason="DependencyNeverSatisfied", by_uid=None)
+    rig.ends(first, "TIMEOUT")
+    rig.settle()
+    closed = rig.last(key, "closed").body
+    assert (closed["why"], "can never be met (DependencyNeverSatisfied)" in closed["reason"]) == ("cancelled", True)
+    assert [it["slurm_job_id"] for it in rig.last(first, "repointed").body["left"]] == [number]
+    body = {"reason": "it shall run", "submission": 2}
+    assert rig.record(key).append(rig.state(key).seq + 1, "reopened", "user:ada@login", body)
+    rig.settle()
+    assert f"--dependency=afterok:{rig.object(first)}" in argv_of(rig, key)
 
 
 def test_the_record_says_it_in_words(rig: SiteRig) -> None:
