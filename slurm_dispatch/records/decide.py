@@ -30,13 +30,15 @@ from slurm_dispatch.records.law import Phase
 from slurm_dispatch.records.observation import ObjectAlive, ObjectEnded, Observation, Unknown
 from slurm_dispatch.records.settle import Adopt, Wait, settle
 from slurm_dispatch.records.state import Settled, SlurmObject, State, Submission
-from slurm_dispatch.records.verdict import left_to_a_person, verdict
+from slurm_dispatch.records.verdict import NEVER, left_to_a_person, verdict
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from slurm_dispatch.records.policy import Policy
 
+DEPENDENCY_S = 600.0
+"""A dependency that can never be met is told after this: what it names may be submitted again, and it re-pointed."""
 REPOINT_S = 240.0
 """So long a completed job waits for its dependents to be asked for: by default Slurm remembers it for longer."""
 LISTING_LAG_S = 60.0
@@ -147,25 +149,25 @@ def _in_slurm(state: State, observation: Observation, policy: Policy, now: float
     if seen.pending and any(refusal.why in {"refuse", "shared"} for refusal in current.refusals):
         return [Cancel(it, current.number, "it was refused and must not start")]
     if seen.pending:
-        return _waits_in_slurm(state, current, it, seen)
+        return _waits_in_slurm(state, current, seen, now)
     if state.slurm_hold is not None:
         return [_slurm_hold(current, it, None)]
     return suspicion(state, seen, observation, policy, now)
 
 
-def _waits_in_slurm(state: State, current: Submission, it: SlurmObject, seen: ObjectAlive) -> list[Action]:
+def _waits_in_slurm(state: State, current: Submission, seen: ObjectAlive, now: float) -> list[Action]:
     """It is pending. A hold that Slurm or an operator made is put on record and told, and never lifted by us (C043,
     C057): nobody here knows whether its cause is gone."""
-    hold = state.slurm_hold
-    if (hold.reason if hold is not None else "") != seen.held:
+    hold, it = state.slurm_hold, current.object
+    if it is not None and (hold.reason if hold is not None else "") != seen.held:
         return [_slurm_hold(current, it, seen.held or None)]
     if hold is None:
         return [Nothing("it waits in Slurm")]
-    # Of a hold of his own the owner need not be told.
-    news: list[Action] = []
-    if hold.reason != "JobHeldUser" and (hold.seq, "notice") not in state.told:
-        news = [Tell(hold.seq, "notice")]
-    return [*news, Nothing(f"Slurm holds it ({hold.reason}) until a person releases it there")]
+    why = f"Slurm does not start it before a person acts there ({hold.reason})"
+    if hold.reason == "JobHeldUser" or (hold.seq, "notice") in state.told:
+        return [Nothing(why)]  # of a hold of his own the owner need not be told
+    due = hold.at + (DEPENDENCY_S if hold.reason == NEVER else 0.0)
+    return [Nothing(why, due)] if now < due else [Tell(hold.seq, "notice"), Nothing(why)]
 
 
 def _slurm_hold(current: Submission, it: SlurmObject, reason: str | None) -> AppendFact:

@@ -27,7 +27,7 @@ def notice(state: State, on: int) -> tuple[str, str]:
     """What the owner is told of fact ``on``: (why, in words)."""
     hold, left, holding = state.slurm_hold, state.repointed, state.holding
     if hold is not None and hold.seq == on:
-        return "slurm_hold", f"Slurm holds the job ({hold.reason}); it starts once a person releases it there"
+        return "slurm_hold", f"Slurm does not start the job before a person acts there ({hold.reason})"
     if left is not None and left.seq == on:
         jobs = "; ".join(f"Slurm job {number}: {why}" for number, why in left.left)
         return "dependents", f"jobs that depended on an earlier Slurm job of it could not be changed: {jobs}"
@@ -117,8 +117,8 @@ def _told(body: Mapping[str, Any]) -> str:
 def _slurm_hold(body: Mapping[str, Any]) -> str:
     number, reason = body["slurm_job_id"], body["reason"]
     if reason is None:
-        return f"Slurm job {number} is held no more"
-    return f"Slurm job {number} is held in Slurm ({reason}), and starts once a person releases it there"
+        return f"Slurm job {number} is held in Slurm no more"
+    return f"Slurm does not start job {number} before a person acts there ({reason})"
 
 
 def _dependents(body: Mapping[str, Any]) -> str:

@@ -344,7 +344,7 @@ class Folding(HoldFacts):
         self.its_object(submission, body["slurm_job_id"])
         if self.phase is Phase.QUEUED:  # it may have started before anybody wrote this
             reason = body["reason"]
-            self.slurm_hold = None if reason is None else SlurmHold(fact.seq, submission.number, reason)
+            self.slurm_hold = None if reason is None else SlurmHold(fact.seq, fact.at, submission.number, reason)
 
     def _dependents(self, _: Fact, __: Any) -> None:
         self.dependents = True

@@ -312,12 +312,13 @@ class Closed:
 
 @dataclass(frozen=True, slots=True)
 class SlurmHold:
-    """A fact ``slurm_hold``: Slurm does not start the current object before a person lets it.
+    """A fact ``slurm_hold``: Slurm does not start the current object before a person acts there.
 
     :param reason: Slurm's own word.
     """
 
     seq: int
+    at: float
     submission: int
     reason: str
 

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 
 NEVER = "DependencyNeverSatisfied"
-"""Slurm's reason for a job whose dependencies cannot be met any more."""
+"""Slurm's reason for a job whose dependencies cannot be met any more: it waits for ever, unless they are changed."""
 
 
 @dataclass(frozen=True, slots=True)

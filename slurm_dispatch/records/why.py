@@ -10,7 +10,7 @@ from slurm_dispatch.records.describe import fact_text, state_text
 from slurm_dispatch.records.elders import not_ceased
 from slurm_dispatch.records.law import Phase
 from slurm_dispatch.records.policy import Policy
-from slurm_dispatch.records.verdict import rule_of, used_of
+from slurm_dispatch.records.verdict import NEVER, rule_of, used_of
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -170,6 +170,8 @@ def _released(slurm_job_id: int, reason: str) -> str:
     """What lifts a hold of Slurm's, which nobody lifts here."""
     if reason == "JobHeldAdmin":
         return f"that an operator releases Slurm job {slurm_job_id}, which an operator holds"
+    if reason == NEVER:
+        return f"that what it depends on is changed: scontrol update JobId={slurm_job_id} Dependency=..."
     return f"scontrol release {slurm_job_id}, once what Slurm holds it for ({reason}) is gone"
 
 

@@ -31,12 +31,14 @@ class Earlier:
     """The job of the caller's that had a Slurm job id.
 
     :param now: its current Slurm job id; ``None`` while it has none.
+    :param last: the one that it had last.
     :param closed: why it was closed; ``None`` while it is open.
     """
 
     key: str
     name: str
     now: int | None
+    last: int
     closed: str | None
 
 
@@ -56,7 +58,8 @@ def earlier(folder: StateFolder, ids: Collection[int], *, deadline_s: float) -> 
             if number in ids and found.get(number, (0.0,))[0] <= state.created:
                 now = None if state.object is None else state.object.slurm_job_id
                 closed = None if state.closed is None else state.closed.why
-                found[number] = (state.created, Earlier(key, state.spec.name, now, closed))
+                last = [it.object.slurm_job_id for it in state.submissions if it.object is not None][-1]
+                found[number] = (state.created, Earlier(key, state.spec.name, now, last, closed))
     return {number: it for number, (_, it) in found.items()}
 
 
@@ -74,6 +77,10 @@ def notes(text: str, found: dict[int, Earlier]) -> list[str]:
 def _note(condition: str, number: int, it: Earlier) -> str:
     what = f"{condition}:{number}"
     job = f"job {it.key} ({show(it.name)})"
+    if it.closed is not None and number != it.last:
+        if is_met(condition, "") is None:
+            return f"{what} can never be met: {job} went on as Slurm job {it.last}, and is closed ({it.closed})"
+        return ""
     if it.closed is not None:
         if is_met(condition, it.closed) is None:
             return f"{what} can never be met: Slurm job {number} was of {job}, which is closed ({it.closed})"

@@ -44,6 +44,9 @@ def quiet(rig: IndexRig) -> None:
         ("REQUEUE_HOLD", "None", "held"),
         ("SPECIAL_EXIT", "None", "held"),
         ("RESV_DEL_HOLD", "ReservationDeleted", "ReservationDeleted"),
+        ("PENDING", "DependencyNeverSatisfied", "DependencyNeverSatisfied"),
+        ("CANCELLED", "DependencyNeverSatisfied", ""),
+        ("PENDING", "Dependency", ""),
         ("PENDING", "Resources", ""),
         ("PENDING", "BeginTime", ""),
         ("PENDING", "AssocMaxJobsLimit", ""),
@@ -102,6 +105,28 @@ def test_a_hold_of_the_owners_own_is_recorded_and_not_told(rig: IndexRig) -> Non
     assert "told" not in rig.kinds(key)
 
 
+def test_a_dependency_that_can_never_be_met_is_told_after_a_while(rig: IndexRig) -> None:
+    """C083: such a job sits in Slurm for ever. Not at once: what it depends on may be submitted again, and then it is
+    re-pointed."""
+    key = rig.job()
+    number = rig.object(key)
+    rig.slurm.set(number, reason="DependencyNeverSatisfied")
+    quiet(rig)
+    assert rig.last(key, "slurm_hold").body["reason"] == "DependencyNeverSatisfied"
+    assert "told" not in rig.kinds(key)
+    rig.slurm.set(number, reason="Dependency")
+    quiet(rig)
+    assert rig.state(key).slurm_hold is None
+    rig.slurm.set(number, reason="DependencyNeverSatisfied")
+    quiet(rig)
+    rig.later_s = 601.0
+    rig.wait("the owner to be told", lambda: rig.indexed_tick() is not None and "told" in rig.kinds(key))
+    quiet(rig)
+    advice = [line for line in explain(rig.state(key), rig.facts(key)).would_change if str(number) in line]
+    assert advice == [f"that what it depends on is changed: scontrol update JobId={number} Dependency=..."]
+    assert not ACTS & set(rig.slurm.calls())
+
+
 def test_a_release_by_a_person_is_seen_by_asking_for_the_state(rig: IndexRig) -> None:
     """C057: whatever scontrol release said, what Slurm shows of the object counts; a second hold is told again."""
     key = rig.job()
@@ -112,7 +137,7 @@ def test_a_release_by_a_person_is_seen_by_asking_for_the_state(rig: IndexRig) ->
     quiet(rig)
     assert rig.last(key, "slurm_hold").body["reason"] is None
     assert rig.state(key).slurm_hold is None
-    assert "held no more" in fact_text(rig.last(key, "slurm_hold"))
+    assert "held in Slurm no more" in fact_text(rig.last(key, "slurm_hold"))
     rig.slurm.set(number, reason=LAUNCH)
     rig.wait("the second", lambda: rig.indexed_tick() is not None and rig.kinds(key).count("told") == 2)
     rig.start(key)

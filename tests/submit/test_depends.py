@@ -98,6 +98,13 @@ def test_an_id_that_a_job_has_left_behind(scene: Scene) -> None:
     (note,) = said(scene, "afterok:101")
     assert "goes on as Slurm job 150: depend on that one" in note
     assert said(scene, "afterok:150") == []
+    add(scene, record, "end", submission=2, slurm_job_id=150, restart=None, start_time=None, outcome="completed",
+        evidence={}, final=True)  # fmt: skip
+    add(scene, record, "closed", why="completed", reason="")
+    (note,) = said(scene, "afterok:101")  # Slurm goes by the end of that one
+    assert "afterok:101 can never be met: job" in note
+    assert note.endswith("went on as Slurm job 150, and is closed (completed)")
+    assert said(scene, "afterok:150,afterany:101") == []
 
 
 def test_what_begins_at_the_first_end(scene: Scene) -> None:
