@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import pwd
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
@@ -281,3 +281,43 @@ def test_the_record_says_it_in_words(rig: SiteRig) -> None:
     rig.settle()
     assert fact_text(rig.last(key, "dependents")) == f"Slurm jobs that depend on it: {waits}"
     assert f"{waits} now depend on Slurm job {rig.object(key)}" in fact_text(rig.last(key, "repointed"))
+
+
+@pytest.mark.parametrize("after", [False, True])
+@pytest.mark.parametrize("verb", ["dependents", "submit", "update"])
+@pytest.mark.parametrize("rule", ["timeout:resubmit", "timeout:requeue"])
+def test_a_pass_that_dies_is_finished_by_the_next(
+    rig: SiteRig, monkeypatch: pytest.MonkeyPatch, rule: str, verb: str, *, after: bool
+) -> None:
+    """C083: before or after each thing that is asked or done, the first time and the second: nothing is lost and
+    nothing is done twice."""
+    for turn in (1, 2):
+        key = rig.job(rule)
+        old = rig.object(key)
+        waits = depends(rig, f"afterok:{old}(failed)")
+        rig.start(key)
+        rig.settle()
+        rig.ends(key, "TIMEOUT")
+        original, left = getattr(rig.slurm, verb), [turn]
+
+        def dies(*arguments: Any, original: Any = original, left: list[int] = left, **named: Any) -> Any:
+            left[0] -= 1
+            answer = original(*arguments, **named) if left[0] or after else None
+            if not left[0]:
+                raise RuntimeError("killed")
+            return answer
+
+        monkeypatch.setattr(rig.slurm, verb, dies)
+        rig.tick()
+        monkeypatch.setattr(rig.slurm, verb, original)
+        rig.later_s += 100.0
+        for _ in range(3):  # an answer of sbatch that was lost is watched first
+            rig.settle()
+            rig.later_s += 100.0
+        new = rig.object(key)
+        assert (new == old) == ("requeue" in rule)
+        assert rig.slurm.job(waits)["dependency"] == f"afterok:{new}(unfulfilled)"
+        assert rig.kinds(key).count("repointed") == 1
+        assert len([it for it in rig.slurm.ids() if f"dispatch:{key}:" in rig.slurm.job(it)["comment"]]) == (
+            1 if "requeue" in rule else 2
+        )
