@@ -105,8 +105,12 @@ def record_arrays(cluster: Cluster, folder: Path, *, restarts: bool) -> None:
         "array-task-json": ["scontrol", "--json", "show", "job", str(task)],
         "array-task-text": ["scontrol", "show", "job", str(task)],
     }
-    answer = calls["array-accounting"]
-    cluster.wait_until(lambda: "FAILED" in str(call(cluster, answer)["stdout"]), PATIENCE_S, "accounting")
+
+    def told() -> bool:
+        text = str(call(cluster, calls["array-accounting"])["stdout"])
+        return all(text.count(f"{NONCE}{state}{NONCE}") == rows for state, rows in (("FAILED", 1), ("RUNNING", 2)))
+
+    cluster.wait_until(told, PATIENCE_S, "accounting")
     for name, argv in calls.items():
         write(folder / f"{name}.json", call(cluster, argv))
     write(folder / "array.json", {"array": number, "tasks": tasks})

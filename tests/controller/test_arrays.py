@@ -99,11 +99,12 @@ def test_a_requeue_looks_whether_it_is_an_array_now(rig: SiteRig) -> None:
     assert "of an array now" in rig.last(key, "requeue_failed").body["why"]
 
 
-def test_a_real_array_in_the_queue(rig: SiteRig) -> None:
-    """C037, C065: as Slurm 24.11 lists one, each line has a raw id of its own, and none is an object of ours."""
-    queue = array_queue()
+@pytest.mark.parametrize("release", ["22.05", "24.11"])
+def test_a_real_array_in_the_queue(release: str) -> None:
+    """C037, C065: as Slurm lists one, each line has a raw id of its own, and none is an object of ours."""
+    queue = array_queue(release)
     assert isinstance(queue, Queue)
-    array, tasks = array_of()
+    array, tasks = array_of(release)
     seen = {job.array: job.slurm_job_id for job in queue.jobs if job.in_array}
     assert seen == tasks
     assert tasks[next(name for name in tasks if "[" in name)] == array  # the raw id that means all of it

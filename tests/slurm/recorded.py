@@ -28,9 +28,14 @@ class Answer:
     stderr: str
 
 
-def answer(name: str) -> Answer:
+def of(release: str) -> Path:
+    """Where the answers of a release are, as ``24.11``."""
+    return ASSETS.parent / f"slurm-{release}"
+
+
+def answer(name: str, release: str = "24.11") -> Answer:
     """The answer ``name``."""
-    return Answer(**json.loads((ASSETS / f"{name}.json").read_text()))
+    return Answer(**json.loads((of(release) / f"{name}.json").read_text()))
 
 
 def jobs() -> dict[str, int]:
@@ -62,18 +67,18 @@ def ends(release: str) -> Ends:
     return Ends(**json.loads((ASSETS.parent / f"slurm-{release}" / "ends.json").read_text()))
 
 
-def array_of() -> tuple[int, dict[str, int]]:
+def array_of(release: str = "24.11") -> tuple[int, dict[str, int]]:
     """The recorded array: its id, and the raw id of each of its lines in the queue by ``<array>_<task>``."""
-    content = json.loads((ASSETS / "array.json").read_text())
+    content = json.loads((of(release) / "array.json").read_text())
     return int(content["array"]), {name: int(raw) for name, raw in content["tasks"].items()}
 
 
-def array_queue() -> Queue | Unknown:
+def array_queue(release: str = "24.11") -> Queue | Unknown:
     """The queue with the recorded array in it."""
-    return parse_queue(answer("array-queue").stdout, NONCE)
+    return parse_queue(answer("array-queue", release).stdout, NONCE)
 
 
-def dependents_jobs() -> dict[str, int]:
+def dependents_jobs(release: str = "24.11") -> dict[str, int]:
     """The ids of the jobs that the recorded answer about dependents is about."""
-    content = json.loads((ASSETS / "dependents-jobs.json").read_text())
+    content = json.loads((of(release) / "dependents-jobs.json").read_text())
     return {name: int(number) for name, number in content.items()}
