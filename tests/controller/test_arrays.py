@@ -106,7 +106,7 @@ def test_a_real_array_in_the_queue(release: str) -> None:
     assert isinstance(queue, Queue)
     array, tasks = array_of(release)
     seen = {job.array: job.slurm_job_id for job in queue.jobs if job.in_array}
-    assert seen == tasks
+    assert {name: raw for name, raw in seen.items() if name in tasks} == tasks
     assert tasks[next(name for name in tasks if "[" in name)] == array  # the raw id that means all of it
     word = next(job.word for job in queue.jobs if job.in_array)
     assert word is not None
