@@ -44,7 +44,7 @@ def command(ctx: click.Context) -> int:
     from slurm_dispatch.slurm.commands import SlurmCommands, commands_environment
     from slurm_dispatch.slurm.port import Unknown
     from slurm_dispatch.submit.first import all_options
-    from slurm_dispatch.submit.open_jobs import older_scripts
+    from slurm_dispatch.submit.open_jobs import dependency_notes, older_scripts
     from slurm_dispatch.submit.plan import make_plan
     from slurm_dispatch.submit.plan_text import as_json, report
     from slurm_dispatch.submit.request import Plain, prepare
@@ -62,6 +62,6 @@ def command(ctx: click.Context) -> int:
         raise NothingThereError(f"there is no job to plan for: {request.why}")
     config = SlurmCommands(asking, timeout_s=min(CONFIG_TIMEOUT_S, site.query_timeout_s)).config()
     plan = make_plan(request, site, None if isinstance(config, Unknown) else config)
-    more = older_scripts(request, site)
+    more = [*dependency_notes(request, site), *older_scripts(request, site)]
     click.echo(as_json(plan, more) if json_wanted else "\n".join(report(plan, more)))
     return 0

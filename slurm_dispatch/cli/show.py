@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
     from slurm_dispatch.controller.glance import Glance
     from slurm_dispatch.records.facts import Fact
-    from slurm_dispatch.records.state import State
+    from slurm_dispatch.records.state import Repointed, State
 
 
 @click.command("show")
@@ -132,6 +132,8 @@ def _text(key: str, state: State, facts: Sequence[Fact], seen: Glance, now: floa
     if state.hold is not None:
         hold = state.hold
         lines.append(("hold", f"{hold.reason}, by {hold.by}, {both(hold.at, now)}"))
+    if state.repointed is not None:
+        lines.append(("dependents", _dependents(state.repointed)))
     decision = state.decision
     if decision is not None:
         text = f"{decision.outcome}: {decision.action}, because {decision.reason} (fact {decision.seq})"
@@ -145,6 +147,12 @@ def _text(key: str, state: State, facts: Sequence[Fact], seen: Glance, now: floa
     width = max(len(name) for name, _ in lines)
     text = "\n".join(f"{name.ljust(width)}  {one_line(value)}" for name, value in lines)
     return "\n\n".join([text, _submission_table(state), f"{len(facts)} facts; --facts shows them"])
+
+
+def _dependents(it: Repointed) -> str:
+    moved = f"{', '.join(map(str, it.moved))} wait for Slurm job {it.slurm_job_id}" if it.moved else ""
+    left = [f"Slurm job {number} was left: {why}" for number, why in it.left]
+    return "; ".join([*([moved] if moved else []), *left]) or "-"
 
 
 def _on_disk(state: State) -> str:

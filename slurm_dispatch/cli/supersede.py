@@ -73,7 +73,7 @@ def _request(here: Bench, sbatch: tuple[str, ...]) -> Request:
     for name in ("adopt-root", "start-from"):
         if settings.said(name):
             raise UsageError(f"--{name} is not for a job that goes on in the place of another")
-    for name in sorted(NOT_REPEATED - {"comment", "quiet", "verbose"}):
+    for name in sorted(NOT_REPEATED - {"comment", "quiet", "verbose", "dependency"}):
         if found.line.has(name):
             raise UsageError(f"--{name} is not for a job that goes on in the place of another")
     return found

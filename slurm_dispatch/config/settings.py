@@ -178,8 +178,9 @@ _CESSATION: tuple[Setting, ...] = (
         "notify",
         "argv",
         (),
-        "The command that tells a job's owner of a hold: at its start, at half of it and an hour before its end. "
-        "It gets JSON on its standard input. []: nobody is told.",
+        "The command that tells a job's owner of a hold: at its start, at half of it and an hour before its end; of "
+        "a hold in Slurm, and of dependents that could not be changed. It gets JSON on its standard input. "
+        "[]: nobody is told.",
     ),
     Setting(
         "notify_user",

@@ -15,6 +15,7 @@ from slurm_dispatch.model.outcome import Outcome
 from slurm_dispatch.records.observation import ObjectAlive, ObjectEnded, Unknown
 from slurm_dispatch.slurm import port
 from slurm_dispatch.slurm.classify import HelperEnd, classify
+from slurm_dispatch.slurm.holds import held_by
 from slurm_dispatch.slurm.parse import KNOWN_STATES
 
 if TYPE_CHECKING:
@@ -136,7 +137,16 @@ class _Observer:
         queued = self.view.of_id(self.slurm_job_id)
         if queued is None or not self.is_ours(queued):
             return self.gone()
-        return self.living(queued) if queued.state in ALIVE else self.ending()
+        return self.held(queued, self.living(queued)) if queued.state in ALIVE else self.ending()
+
+    @staticmethod
+    def held(queued: port.QueueJob, look: Look) -> Look:
+        """With what holds it, where Slurm does not start it before a person lets it."""
+        seen = look.object
+        reason = held_by(queued.state, queued.reason)
+        if not reason or not isinstance(seen, ObjectAlive) or not seen.pending:
+            return look
+        return replace(look, object=replace(seen, held=reason))
 
     def is_ours(self, queued: port.QueueJob) -> bool:
         """The object of this id is still the one that the submission made, and not a later job of the same id.
@@ -145,8 +155,8 @@ class _Observer:
         at 1 after a crash of slurmctld can belong to another job of the same owner within a minute, so another
         job's word always counts against it, and so does a row of accounting for the one before.
         """
-        if queued.uid != self.spec.uid:
-            return False
+        if queued.uid != self.spec.uid or queued.in_array:
+            return False  # we submit no arrays, and what is done to a task can hit its whole array
         if queued.word is not None:
             return queued.word == self.spec.word(self.submission.number)
         before = {row.submit_time for row in self.rows() or ()}

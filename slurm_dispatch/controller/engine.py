@@ -26,6 +26,7 @@ from slurm_dispatch.model.outcome import Action, Outcome
 from slurm_dispatch.records import cessation
 from slurm_dispatch.records.actions import UpdateObject
 from slurm_dispatch.records.changes import held_nodes
+from slurm_dispatch.records.describe import notice
 from slurm_dispatch.records.elders import not_ceased
 from slurm_dispatch.records.observation import CessationAnswer, ObjectAlive, ObjectEnded, Unknown
 from slurm_dispatch.records.state import Phase
@@ -243,9 +244,7 @@ class Engine:
             return {**body, "status": None}
         if about in site.told:
             return {**body, "status": site.told[about]}
-        holding = state.holding
-        why, reason = ("", "") if holding is None else (holding.why, holding.reason)
-        message = Message(action.on, action.what, state.spec.name, why, reason)
+        message = Message(action.on, action.what, state.spec.name, *notice(state, action.on))
         if message not in self.said.tell:
             self.said.tell.append(message)
         return None
@@ -268,6 +267,8 @@ class Engine:
         if isinstance(answer, port.Absent):
             return None, f"Slurm has no job {it.slurm_job_id} any more", True
         detail = answer.value
+        if detail.array:
+            return None, f"Slurm job {it.slurm_job_id} is of an array now, and so another job", True
         if detail.uid != state.spec.uid or (detail.word is not None and detail.word != state.spec.word(submission)):
             return None, f"Slurm job {it.slurm_job_id} is another job now", True
         return detail, "", False

@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from slurm_dispatch.records.state import Phase, Settled, State
+from slurm_dispatch.slurm.holds import NEVER, held_by
 from slurm_dispatch.slurm.parse import KNOWN_STATES
 from slurm_dispatch.slurm.port import Queue, QueueJob, SlurmPort, Unknown
 
@@ -93,7 +94,9 @@ def _held(queued: QueueJob) -> str:
     """What a hold of Slurm's own needs (C043, C057): no tick releases it, so a person must be told."""
     if queued.reason == "JobHeldAdmin":
         return ": held by an operator, who alone can release it"
-    if queued.state == "REQUEUE_HOLD" or "held" in queued.reason.lower():
+    if queued.reason == NEVER:
+        return ": what it depends on can never be met any more; `scontrol update` gives it another dependency"
+    if held_by(queued.state, queued.reason):
         return f": held by Slurm; when the cause is gone, `scontrol release {queued.slurm_job_id}` lets it start"
     return ""
 

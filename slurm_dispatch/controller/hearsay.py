@@ -26,7 +26,7 @@ NODES_MAX = 64
 """Nodes of one failed execution; more of them say nothing of each."""
 NAME_MAX = 128
 TEXT_MAX = 2_000
-WHAT = frozenset({"start", "half", "last_hour", "expired"})
+WHAT = frozenset({"start", "half", "last_hour", "expired", "notice"})
 _OUTCOMES = frozenset(outcome.value for outcome in Outcome)
 
 
@@ -42,7 +42,7 @@ class Ended:
 
 @dataclass(frozen=True, slots=True)
 class Message:
-    """What the owner of a hold is to be told."""
+    """What the owner is to be told: of a hold, or as ``notice`` of something else."""
 
     on: int
     what: str

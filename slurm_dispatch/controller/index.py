@@ -24,6 +24,7 @@ from slurm_dispatch.controller.ends import WAITING
 from slurm_dispatch.errors import BadDataError
 from slurm_dispatch.model.hostlist import expand
 from slurm_dispatch.records.law import Phase
+from slurm_dispatch.slurm.holds import held_by
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Mapping, Sequence
@@ -222,7 +223,7 @@ def line_of(jobs: Sequence[QueueJob]) -> str:
     """What of these lines can change what is decided, as a short text.
 
     Of one that waits neither the time at which Slurm expects it to start, nor why it waits: both change all the
-    time. That it waits for its begin time counts.
+    time. That it waits for its begin time counts, and what holds it.
     """
     if not jobs:
         return _NONE
@@ -234,7 +235,8 @@ def line_of(jobs: Sequence[QueueJob]) -> str:
 def _line(job: QueueJob) -> str:
     word, start, reason, nodes = job.word, job.start_time, "", job.nodes
     if job.state in WAITING:
-        start, reason, nodes = None, "begin" if job.reason == "BeginTime" else "", ""
+        begin = "begin" if job.reason == "BeginTime" else ""
+        start, reason, nodes = None, held_by(job.state, job.reason) or begin, ""
     name = "" if word is None else f"{word.job}:{word.generation}:{word.submission}:{word.shared}"
     return f"{job.slurm_job_id} {job.uid} {job.state} {job.submit_time} {start} {reason} {nodes} {name}"
 

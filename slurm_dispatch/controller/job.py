@@ -12,6 +12,7 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 from slurm_dispatch.controller import elders, hearsay, index, rest, settle
+from slurm_dispatch.controller.dependents import Dependents
 from slurm_dispatch.controller.ends import look
 from slurm_dispatch.controller.engine import Engine
 from slurm_dispatch.controller.siteview import Tally
@@ -23,12 +24,14 @@ from slurm_dispatch.records.actions import (
     CloseElder,
     LookUp,
     Nothing,
+    Repoint,
     Requeue,
     Submit,
     Tell,
     UpdateObject,
 )
 from slurm_dispatch.records.decide import decide
+from slurm_dispatch.records.describe import body_text
 from slurm_dispatch.records.fold import fold
 from slurm_dispatch.records.observation import Observation
 from slurm_dispatch.records.policy import Policy
@@ -147,6 +150,7 @@ class Job:
         self._details = details
         self._means = means
         self._engine = Engine(record, view, details, user, Tally() if tally is None else tally)
+        self._dependents = Dependents(record, view, details)
         self._cancelled: set[int] = set()
         self.report = Report(os.path.basename(record.folder))
         self.waits = ""
@@ -267,6 +271,12 @@ class Job:
                 return True
             elif isinstance(action, AskCessation):
                 self._engine.ask(state, facts, action)
+            elif isinstance(action, Repoint):
+                body, why = self._dependents.repoint(state, action)
+                self.report.trouble = why or self.report.trouble
+                if body is not None:
+                    self._append(state, seq, "repointed", body)
+                    return True
             elif isinstance(action, UpdateObject):
                 self.report.trouble = self._engine.update(state, action) or self.report.trouble
             elif isinstance(action, Requeue) and self._requeue(state, seq, action):
@@ -282,7 +292,11 @@ class Job:
         return True
 
     def _requeue(self, state: State, seq: int, action: Requeue) -> bool:
-        """True if a fact was appended: Slurm will not do it."""
+        """True if a fact was appended: something depends on it, or Slurm will not do it."""
+        waiting = self._dependents.before(state)
+        if waiting is not None:
+            self._append(state, seq, "dependents", waiting)
+            return True
         failed, why, done = self._engine.requeue(state, action)
         if failed is not None:
             self._append(state, seq, "requeue_failed", failed)
@@ -297,6 +311,10 @@ class Job:
         if time.monotonic() + self._means.submit_timeout_s > self._means.stop_at:
             self.report.soon = True  # sbatch could be cut off before its own deadline
             return False
+        waiting = self._dependents.before(state)
+        if waiting is not None:
+            self._append(state, seq, "dependents", waiting)
+            return True
         word = state.spec.word(action.submission)
         call = resubmission(
             state.spec,
@@ -308,6 +326,7 @@ class Job:
             deadline_s=self._means.submit_timeout_s,
             changes=action.changes,
             config=self._view.config,
+            dependency=self._dependents.repeated(state),
         )
         answer = submit_once(
             self._record,
@@ -376,6 +395,8 @@ class Job:
             self._line(f"submission {body['submission']} never reached Slurm: {body['evidence']}")
         elif kind == "stray":
             self._line(f"Slurm job {body['slurm_job_id']} is a stray of submission {body['submission']}")
+        elif kind in {"repointed", "slurm_hold"}:
+            self._line(body_text(kind, body))
         elif kind == "closed":
             self._line(f"closed: {body['why']}{': ' + body['reason'] if body['reason'] else ''}")
 

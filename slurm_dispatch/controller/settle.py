@@ -124,7 +124,7 @@ def seen(state: State, view: View) -> tuple[Seen, ...] | Unknown:
             job.state in ALIVE,
         )
         for job in view.of_key(state.spec.job)
-        if job.word is not None
+        if job.word is not None and not job.in_array
     )
 
 
@@ -143,7 +143,7 @@ def lookups(state: State, submission: Submission, view: View, details: Details) 
             [
                 job.slurm_job_id
                 for job in view.of_key(word.job)
-                if job.word == word and job.uid == uid
+                if job.word == word and job.uid == uid and not job.in_array
             ],
             cluster,
         ),
@@ -154,7 +154,8 @@ def lookups(state: State, submission: Submission, view: View, details: Details) 
 def _in_notes(state: State, submission: Submission, view: View) -> Found | Absent | Unknown:
     word = state.spec.word(submission.number)
     for note in view.notes_of(word.job):
-        if note.word == word and note.slurm_job_id > 0 and note.body.get("uid") == state.spec.uid:
+        ours = note.word == word and note.body.get("uid") == state.spec.uid and note.body.get("array") is None
+        if ours and note.slurm_job_id > 0:
             return Found(note.cluster, note.slurm_job_id)
     if view.notes is None:
         return Unknown("the notes are the site's, and a tick reads them")
@@ -175,8 +176,15 @@ def _in_accounting(
     answer = details.rows_of_word(word, uid, submission.at - 3600)
     if isinstance(answer, port.Unknown):
         return Unknown(answer.why)
-    ids = [] if isinstance(answer, port.Absent) else [row.slurm_job_id for row in answer.value]
+    rows = () if isinstance(answer, port.Absent) else answer.value
+    ids = [row.slurm_job_id for row in rows if not _is_array(details, row.slurm_job_id)]
     return Found(cluster, min(ids)) if ids else Absent()
+
+
+def _is_array(details: Details, slurm_job_id: int) -> bool:
+    """slurmctld says so; a row of accounting does not tell a task from a job."""
+    answer = details.detail(slurm_job_id)
+    return isinstance(answer, port.Present) and answer.value.array
 
 
 def done_with(state: State, facts: Iterable[Fact], notes: Sequence[Note], now: float) -> list[str]:

@@ -14,7 +14,17 @@ from typing import TYPE_CHECKING, Any
 from slurm_dispatch.controller.siteview import SiteView
 from slurm_dispatch.errors import BadDataError
 from slurm_dispatch.model.identity import Word, parse_word
-from slurm_dispatch.slurm.port import Absent, JobDetail, Nodes, Present, Queue, QueueJob, SlurmPort, Unknown
+from slurm_dispatch.slurm.port import (
+    Absent,
+    Dependent,
+    JobDetail,
+    Nodes,
+    Present,
+    Queue,
+    QueueJob,
+    SlurmPort,
+    Unknown,
+)
 from slurm_dispatch.state.folder import JobFolder
 from slurm_dispatch.state.notes import Note, key_in
 
@@ -172,6 +182,7 @@ class Details:
         self._details: dict[int, Present[JobDetail] | Absent | Unknown] = {}
         self._rows: dict[int, Present[tuple[JobDetail, ...]] | Absent | Unknown] = {}
         self._nodes: Nodes | Unknown | None = None
+        self._dependents: tuple[Dependent, ...] | Unknown | None = None
 
     def want(self, slurm_job_id: int, since: float) -> None:
         """This object's rows may be asked for; it was submitted no earlier than ``since``."""
@@ -193,6 +204,12 @@ class Details:
             self._rows.update(self._port.accounting(asked, since=self._since))
         return self._rows.get(slurm_job_id, Unknown("no answer about this object"))
 
+    def dependents(self, uid: int) -> tuple[Dependent, ...] | Unknown:
+        """The owner's jobs that wait for others."""
+        if self._dependents is None:
+            self._dependents = self._port.dependents(uid)
+        return self._dependents
+
     def nodes(self) -> Nodes | Unknown:
         """All nodes of the cluster, as they are after what was asked before."""
         if self._nodes is None:
@@ -207,7 +224,7 @@ class Details:
     def refresh(self) -> None:
         """Forget what was answered: the next question is a new one."""
         self._details.clear()
-        self._nodes = None
+        self._nodes = self._dependents = None
         self._rows.clear()
 
     def rows_of_word(self, word: Word, uid: int, since: float) -> Present[tuple[JobDetail, ...]] | Absent | Unknown:

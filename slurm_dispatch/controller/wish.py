@@ -102,7 +102,8 @@ def cancel_replaced(record: Record, means: Means, view: View) -> None:
         queued = None if it is None or not submission.replaced else view.of_id(it.slurm_job_id)
         if it is None or queued is None or queued.state != "PENDING":
             continue
-        if (queued.uid, queued.word) == (state.spec.uid, state.spec.word(submission.number)):
+        ours = (queued.uid, queued.word) == (state.spec.uid, state.spec.word(submission.number))
+        if ours and not queued.in_array:
             means.port.cancel(queued.slurm_job_id, it.cluster or None)
 
 

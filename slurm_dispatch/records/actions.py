@@ -95,14 +95,26 @@ class AskCessation:
 
 @dataclass(frozen=True, slots=True)
 class Tell:
-    """Tell the owner of a hold by the site's notify command, then append the fact ``told``.
+    """Tell the owner by the site's notify command, then append the fact ``told``.
 
-    :param on: seq of what holds.
-    :param what: ``start``, ``half``, ``last_hour`` or ``expired``.
+    :param on: seq of what holds, or of the fact that is told of.
+    :param what: of a hold ``start``, ``half``, ``last_hour`` or ``expired``; of another fact ``notice``.
     """
 
     on: int
     what: str
+
+
+@dataclass(frozen=True, slots=True)
+class Repoint:
+    """Let the owner's jobs that depend on an object that does not count any more depend on the current one, then
+    append the fact ``repointed``.
+
+    Where Slurm does not answer, that is said, and the actions that come after it are performed nevertheless.
+    """
+
+    object: SlurmObject
+    submission: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -136,6 +148,7 @@ Action = (
     | Cancel
     | Requeue
     | UpdateObject
+    | Repoint
     | AskCessation
     | Tell
     | CloseElder

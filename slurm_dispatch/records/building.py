@@ -28,8 +28,10 @@ from slurm_dispatch.records.state import (
     Holding,
     Over,
     Refusal,
+    Repointed,
     Request,
     Settled,
+    SlurmHold,
     SlurmObject,
     State,
     Submission,
@@ -218,6 +220,10 @@ class Building:
         self.requeued = False
         self.latest: BuildingExecution | None = None
         self.strays: set[tuple[int, int]] = set()
+        self.slurm_hold: SlurmHold | None = None
+        self.dependents = False
+        self.repointed: Repointed | None = None
+        self.stranded: set[int] = set()
         self.nodes: set[NodeKey] = set()
         self.created = self.changed = at
 
@@ -260,6 +266,10 @@ class Building:
             step=None if self.latest is None else self.latest.step,
             progress_at=None if self.latest is None else self.latest.progress_at,
             strays=frozenset(self.strays),
+            slurm_hold=self.slurm_hold,
+            dependents=self.dependents,
+            repointed=self.repointed,
+            stranded=frozenset(self.stranded),
             nodes=frozenset(self.nodes),
             created=self.created,
             changed=self.changed,
@@ -276,6 +286,8 @@ class Building:
             self.may_cease = False
         if after is not Phase.ENDED:
             self.over = None
+        if after is not Phase.QUEUED:
+            self.slurm_hold = None
         if after not in {Phase.WAITING, Phase.HELD}:
             self.due = None
 

@@ -16,8 +16,10 @@ from slurm_dispatch.records.actions import (
     Cancel,
     LookUp,
     Nothing,
+    Repoint,
     Requeue,
     Submit,
+    Tell,
     UpdateObject,
 )
 from slurm_dispatch.records.changes import held_nodes, object_fields
@@ -28,13 +30,17 @@ from slurm_dispatch.records.law import Phase
 from slurm_dispatch.records.observation import ObjectAlive, ObjectEnded, Observation, Unknown
 from slurm_dispatch.records.settle import Adopt, Wait, settle
 from slurm_dispatch.records.state import Settled, SlurmObject, State, Submission
-from slurm_dispatch.records.verdict import left_to_a_person, verdict
+from slurm_dispatch.records.verdict import NEVER, left_to_a_person, verdict
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from slurm_dispatch.records.policy import Policy
 
+DEPENDENCY_S = 600.0
+"""A dependency that can never be met is told after this: what it names may be submitted again, and it re-pointed."""
+REPOINT_S = 240.0
+"""So long a completed job waits for its dependents to be asked for: by default Slurm remembers it for longer."""
 LISTING_LAG_S = 60.0
 """A listing of the queue may be this much older than the end that a detailed answer showed."""
 
@@ -54,7 +60,7 @@ def decide(state: State, observation: Observation, policy: Policy, now: float) -
     incoming = _incoming(state, observation)
     if incoming:
         return incoming
-    actions = elder(state, observation)
+    actions = _dependents(state, observation) + elder(state, observation)
     if not any(isinstance(action, AppendFact | Nothing) for action in actions):
         actions = actions + _STEPS[state.phase](state, observation, policy, now)
     if any(isinstance(action, AppendFact | Submit) for action in actions):
@@ -143,8 +149,45 @@ def _in_slurm(state: State, observation: Observation, policy: Policy, now: float
     if seen.pending and any(refusal.why in {"refuse", "shared"} for refusal in current.refusals):
         return [Cancel(it, current.number, "it was refused and must not start")]
     if seen.pending:
-        return [Nothing("it waits in Slurm")]
+        return _waits_in_slurm(state, current, seen, now)
+    if state.slurm_hold is not None:
+        return [_slurm_hold(current, it, None)]
     return suspicion(state, seen, observation, policy, now)
+
+
+def _waits_in_slurm(state: State, current: Submission, seen: ObjectAlive, now: float) -> list[Action]:
+    """It is pending. A hold that Slurm or an operator made is put on record and told, and never lifted by us (C043,
+    C057): nobody here knows whether its cause is gone."""
+    hold, it = state.slurm_hold, current.object
+    if it is not None and (hold.reason if hold is not None else "") != seen.held:
+        return [_slurm_hold(current, it, seen.held or None)]
+    if hold is None:
+        return [Nothing("it waits in Slurm")]
+    why = f"Slurm does not start it before a person acts there ({hold.reason})"
+    if hold.reason == "JobHeldUser" or (hold.seq, "notice") in state.told:
+        return [Nothing(why)]  # of a hold of his own the owner need not be told
+    due = hold.at + (DEPENDENCY_S if hold.reason == NEVER else 0.0)
+    return [Nothing(why, due)] if now < due else [Tell(hold.seq, "notice"), Nothing(why)]
+
+
+def _slurm_hold(current: Submission, it: SlurmObject, reason: str | None) -> AppendFact:
+    body = {"submission": current.number, "slurm_job_id": it.slurm_job_id, "reason": reason}
+    return AppendFact("slurm_hold", body)
+
+
+def _dependents(state: State, observation: Observation) -> list[Action]:
+    """Jobs that wait for an object which was replaced wait for the current one instead (C083), once it was seen.
+
+    The owner is told of those that could not be changed.
+    """
+    it, seen, told = state.object, observation.object, state.repointed
+    if it is None or state.phase is Phase.REQUEUING:
+        return []
+    if state.must_repoint and not isinstance(seen, Unknown) and seen.slurm_job_id == it.slurm_job_id:
+        return [Repoint(it, _last(state).number)]
+    if told is not None and told.left and (told.seq, "notice") not in state.told:
+        return [Tell(told.seq, "notice")]
+    return []
 
 
 def _is_new_end(state: State, current: Submission, ended: ObjectEnded) -> bool:
@@ -186,6 +229,11 @@ def _ended(state: State, _observation: Observation, policy: Policy, now: float) 
         # The wrapper never said that it had submitted; who typed the command will have tried again.
         return [close("never_submitted", current.message)]
     found = verdict(state, policy, now)
+    if found.close == "completed" and state.must_repoint:
+        # It is what its dependents wait for: they are re-pointed before it is closed, while Slurm still knows it.
+        it, until = current.object, (0.0 if state.over is None else state.over.at) + REPOINT_S
+        if it is not None and now < until:
+            return [Repoint(it, current.number), Nothing("jobs that depend on it could not be asked for yet", until)]
     if state.request is not None and found.close != "completed":
         return [close("cancelled", state.request.reason)]
     return [AppendFact("decision", found.body())]

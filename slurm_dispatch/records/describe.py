@@ -15,7 +15,23 @@ if TYPE_CHECKING:
 
 def fact_text(fact: Fact) -> str:
     """What the fact says, in one line without number, time and author."""
-    return one_line(_TEXTS[fact.kind](fact.body))
+    return body_text(fact.kind, fact.body)
+
+
+def body_text(kind: str, body: Mapping[str, Any]) -> str:
+    """What a fact of this kind says."""
+    return one_line(_TEXTS[kind](body))
+
+
+def notice(state: State, on: int) -> tuple[str, str]:
+    """What the owner is told of fact ``on``: (why, in words)."""
+    hold, left, holding = state.slurm_hold, state.repointed, state.holding
+    if hold is not None and hold.seq == on:
+        return "slurm_hold", f"Slurm does not start the job before a person acts there ({hold.reason})"
+    if left is not None and left.seq == on:
+        jobs = "; ".join(f"Slurm job {number}: {why}" for number, why in left.left)
+        return "dependents", f"jobs that depended on an earlier Slurm job of it could not be changed: {jobs}"
+    return ("", "") if holding is None else (holding.why, holding.reason)
 
 
 def state_text(state: State) -> str:
@@ -28,6 +44,8 @@ def state_text(state: State) -> str:
         return f"held: {state.holding.why}"
     if state.phase is Phase.SUBMITTING:
         return "submitting, no answer yet"
+    if state.slurm_hold is not None:
+        return f"{state.phase}, held in Slurm: {state.slurm_hold.reason}"
     if state.hold is not None:
         return f"{state.phase}, then held"
     return str(state.phase)
@@ -90,9 +108,30 @@ def _told(body: Mapping[str, Any]) -> str:
         "half": "that half of the hold is over",
         "last_hour": "that the hold ends within an hour",
         "expired": "that the hold ran out",
+        "notice": f"of fact {body['on']}",
     }
     how = "" if body["status"] is None else f" (notify command: {body['status']})"
     return f"the owner was told {what[body['what']]}{how}"
+
+
+def _slurm_hold(body: Mapping[str, Any]) -> str:
+    number, reason = body["slurm_job_id"], body["reason"]
+    if reason is None:
+        return f"Slurm job {number} is held in Slurm no more"
+    return f"Slurm does not start job {number} before a person acts there ({reason})"
+
+
+def _dependents(body: Mapping[str, Any]) -> str:
+    if body["jobs"] is None:
+        return "whether other jobs depend on it is not known yet"
+    return f"Slurm jobs that depend on it: {', '.join(map(str, body['jobs'])) or 'none'}"
+
+
+def _repointed(body: Mapping[str, Any]) -> str:
+    moved, left = body["moved"], body["left"]
+    parts = [f"{', '.join(map(str, moved))} now depend on Slurm job {body['slurm_job_id']}"] if moved else []
+    parts += [f"{it['slurm_job_id']} does not: {it['why']}" for it in left]
+    return f"of the Slurm jobs that depended on it, {'; '.join(parts)}" if parts else "nothing depends on it any more"
 
 
 def _cessation(body: Mapping[str, Any]) -> str:
@@ -147,6 +186,9 @@ _TEXTS: dict[str, Callable[[Mapping[str, Any]], str]] = {
     "release": _release,
     "held": lambda b: f"the hold of fact {b['on']} has counted {b['counted_s']:.0f} s",
     "told": _told,
+    "slurm_hold": _slurm_hold,
+    "dependents": _dependents,
+    "repointed": _repointed,
     "cessation": _cessation,
     "requeued": lambda b: f"Slurm has job {b['slurm_job_id']} again, restart count {b['restart']}",
     "requeue_failed": lambda b: f"Slurm does not requeue job {b['slurm_job_id']}: {b['why']}",

@@ -23,6 +23,11 @@ if TYPE_CHECKING:
 SEQ_MAX = 9_999_999_999
 """Ten digits: the name of a fact has a fixed width, so that names sort as numbers do."""
 
+DEPENDENTS_MAX = 2000
+"""Slurm jobs that a fact names as dependents: ids of ten digits, so that it fits."""
+LEFT_MAX = 64
+"""Of those that could not be re-pointed, with the reason for each."""
+
 NodeKey = tuple[str, str, bool | None, bool, str]
 """(attempt, node, clean, verified, how) of a fact ``node``."""
 
@@ -143,7 +148,7 @@ KINDS: dict[str, dict[str, f.Form]] = {
     "held": {"on": f.sequence, "clock": f.text, "ran_s": f.duration, "counted_s": f.duration},
     "told": {
         "on": f.sequence,
-        "what": f.one_of("start", "half", "last_hour", "expired"),
+        "what": f.one_of("start", "half", "last_hour", "expired", "notice"),
         "status": f.null_or(f.integer(-255, 255)),
     },
     "cessation": {
@@ -184,6 +189,13 @@ KINDS: dict[str, dict[str, f.Form]] = {
     "reopened": {"reason": f.text, "submission": f.submission},
     "request": {"what": f.one_of("cancel"), "reason": f.text},
     "stray": {"submission": f.submission, "slurm_job_id": f.job_id, "cluster": f.text},
+    "slurm_hold": {"submission": f.submission, "slurm_job_id": f.job_id, "reason": f.null_or(f.text)},
+    "dependents": {"jobs": f.null_or(f.list_of(f.job_id, DEPENDENTS_MAX))},
+    "repointed": {
+        "slurm_job_id": f.job_id,
+        "moved": f.list_of(f.job_id, DEPENDENTS_MAX),
+        "left": f.list_of(f.record({"slurm_job_id": f.job_id, "why": f.text}), LEFT_MAX),
+    },
     "closed": {"why": f.text, "reason": f.text},
 }
 """Each kind of fact with the fields that it must have and the form of each."""
@@ -208,6 +220,7 @@ OPTIONAL: dict[str, dict[str, tuple[f.Form, Any]]] = {
         "origins": (f.texts, {}),
         "elders_shared": (f.flag, False),
         "keep": (f.null_or(f.job_id), None),
+        "dependency": (f.text, ""),
     },
     "updated": {"given": (f.list_of(f.text), [])},
     "decision": {

@@ -23,7 +23,9 @@ from slurm_dispatch.records.state import (
     Ended,
     Over,
     Refusal,
+    Repointed,
     Settled,
+    SlurmHold,
     SlurmObject,
     State,
     Suspected,
@@ -336,3 +338,19 @@ class Folding(HoldFacts):
 
     def _stray(self, _: Fact, body: Any) -> None:
         self.strays.add((body["submission"], body["slurm_job_id"]))
+
+    def _slurm_hold(self, fact: Fact, body: Any) -> None:
+        submission = self.is_current(body["submission"])
+        self.its_object(submission, body["slurm_job_id"])
+        if self.phase is Phase.QUEUED:  # it may have started before anybody wrote this
+            reason = body["reason"]
+            self.slurm_hold = None if reason is None else SlurmHold(fact.seq, fact.at, submission.number, reason)
+
+    def _dependents(self, _: Fact, __: Any) -> None:
+        self.dependents = True
+
+    def _repointed(self, fact: Fact, body: Any) -> None:
+        left = tuple((it["slurm_job_id"], it["why"]) for it in body["left"])
+        self.dependents = False
+        self.repointed = Repointed(fact.seq, body["slurm_job_id"], tuple(body["moved"]), left)
+        self.stranded.update(number for number, _ in left)

@@ -140,6 +140,9 @@ ANY_TIME: dict[str, str] = {
     "updated": "what the next submission is (not once the job is closed)",
     "request": "a person's wish",
     "stray": "an object that is not the current one was seen and cancelled",
+    "slurm_hold": "Slurm holds the object that waits, or does so no more",
+    "dependents": "other jobs of the owner depend on an object that is about to be replaced or requeued",
+    "repointed": "they depend on the current object now, as far as that could be done",
 }
 """Kinds of facts that may come in any phase, after the end too, and do not move the job."""
 

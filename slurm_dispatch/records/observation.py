@@ -85,6 +85,7 @@ class ObjectAlive:
     :param restart: Slurm's restart count now, or ``None`` if it did not say.
     :param pending: it waits for nodes (again).
     :param previous: how the execution before the present one ended, if ``restart`` shows that one did.
+    :param held: it waits and Slurm does not start it before a person lets it: Slurm's own word for that.
     """
 
     submission: int
@@ -92,6 +93,7 @@ class ObjectAlive:
     restart: int | None = None
     pending: bool = False
     previous: ObjectEnded | None = None
+    held: str = ""
 
 
 @dataclass(frozen=True, slots=True)

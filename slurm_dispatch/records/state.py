@@ -311,6 +311,33 @@ class Closed:
 
 
 @dataclass(frozen=True, slots=True)
+class SlurmHold:
+    """A fact ``slurm_hold``: Slurm does not start the current object before a person acts there.
+
+    :param reason: Slurm's own word.
+    """
+
+    seq: int
+    at: float
+    submission: int
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class Repointed:
+    """The latest fact ``repointed``.
+
+    :param slurm_job_id: what the dependents depend on since then.
+    :param left: (Slurm job id, why) of those that could not be changed.
+    """
+
+    seq: int
+    slurm_job_id: int
+    moved: tuple[int, ...]
+    left: tuple[tuple[int, str], ...]
+
+
+@dataclass(frozen=True, slots=True)
 class State:
     """Everything that the facts of a record say.
 
@@ -339,6 +366,10 @@ class State:
     :param unseen: there can have been an execution that no fact tells of.
     :param step: the greatest step that was published under the latest epoch that published anything.
     :param strays: (submission, Slurm job id) of objects that were cancelled as not current.
+    :param slurm_hold: Slurm holds the current object; only in the phase ``queued``.
+    :param dependents: jobs of the owner depend on an object that was replaced or requeued, or may do (not known), and
+        were not re-pointed since.
+    :param repointed: what was re-pointed last; ``stranded``: every Slurm job that was left, for good.
     :param nodes: see :data:`~slurm_dispatch.records.facts.NodeKey`.
     :param created: when fact 1 was written; ``changed``: the latest fact.
     """
@@ -373,6 +404,10 @@ class State:
     step: int | None
     progress_at: float | None
     strays: frozenset[tuple[int, int]]
+    slurm_hold: SlurmHold | None
+    dependents: bool
+    repointed: Repointed | None
+    stranded: frozenset[int]
     nodes: frozenset[NodeKey]
     created: float
     changed: float
@@ -383,6 +418,15 @@ class State:
         if self.phase in {Phase.QUEUED, Phase.RUNNING, Phase.REQUEUING} and self.current is not None:
             return self.current.object
         return None
+
+    @property
+    def must_repoint(self) -> bool:
+        """Dependents wait for an object that is no longer the one that counts."""
+        it = None if self.current is None else self.current.object
+        if it is None or self.phase not in {Phase.QUEUED, Phase.RUNNING, Phase.ENDED}:
+            return False
+        last = self.repointed
+        return self.dependents or (last is not None and bool(last.moved) and last.slurm_job_id != it.slurm_job_id)
 
     @property
     def script_sha256(self) -> str:
@@ -423,6 +467,6 @@ class State:
 
 __all__ = [
     "ANY_TIME", "LAW", "NEXT", "PHASE_TEXTS", "Cessation", "Closed", "Decision", "Due", "ElderExecution", "End",
-    "Ended", "Event", "Execution", "Held", "Hold", "Holding", "Move", "Over", "Phase", "Refusal", "Request",
-    "Settled", "SlurmObject", "State", "Submission", "Suspected", "TookOver",
+    "Ended", "Event", "Execution", "Held", "Hold", "Holding", "Move", "Over", "Phase", "Refusal", "Repointed",
+    "Request", "Settled", "SlurmHold", "SlurmObject", "State", "Submission", "Suspected", "TookOver",
 ]

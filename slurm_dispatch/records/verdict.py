@@ -24,6 +24,10 @@ if TYPE_CHECKING:
     from slurm_dispatch.records.state import State
 
 
+NEVER = "DependencyNeverSatisfied"
+"""Slurm's reason for a job whose dependencies cannot be met any more: it waits for ever, unless they are changed."""
+
+
 @dataclass(frozen=True, slots=True)
 class Verdict:
     """The body of a ``decision`` as values.
@@ -151,6 +155,9 @@ def _final(state: State, found: Verdict) -> Verdict | None:
         by_uid = end.evidence.get("by_uid")
         if by_uid == state.spec.uid:
             return _stop(found, "cancelled", "cancelled", "its owner cancelled it, which is final")
+        if end.evidence.get("reason") == NEVER:
+            why = f"Slurm cancelled it, since what it depends on can never be met ({NEVER})"
+            return _stop(found, "cancelled", "cancelled", why)
         if by_uid is None:
             why = "nothing tells who cancelled it, and its owner's cancel would be final"
             return _stop(found, "cancelled", "cancelled", why)
@@ -308,4 +315,4 @@ def _says(why: str, found: Verdict) -> str:
     return found.reason
 
 
-__all__ = ["Verdict", "left_to_a_person", "rule_of", "used_of", "verdict"]
+__all__ = ["NEVER", "Verdict", "left_to_a_person", "rule_of", "used_of", "verdict"]

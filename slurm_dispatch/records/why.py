@@ -10,7 +10,7 @@ from slurm_dispatch.records.describe import fact_text, state_text
 from slurm_dispatch.records.elders import not_ceased
 from slurm_dispatch.records.law import Phase
 from slurm_dispatch.records.policy import Policy
-from slurm_dispatch.records.verdict import rule_of, used_of
+from slurm_dispatch.records.verdict import NEVER, rule_of, used_of
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -113,7 +113,9 @@ def _stands_on(state: State, facts: Sequence[Fact]) -> list[int]:
 def _bears_on(fact: Fact, decision: int, number: object) -> bool:
     """Whether the decision, which is about submission ``number``, stands on ``fact``, or it came to that since."""
     if fact.seq > decision:
-        return fact.kind in {"hold", "release", "cessation", "suspected", "cleared", "adopted"}
+        return fact.kind in {
+            "hold", "release", "cessation", "suspected", "cleared", "adopted", "slurm_hold", "repointed",
+        }  # fmt: skip
     if fact.kind == "ended":
         return int(fact.body["epoch"]) // 10**6 % 10**6 == number
     if fact.kind in {"intent", "submitted", "started", "refused"}:
@@ -152,6 +154,8 @@ def _would_change(state: State, reason: str) -> tuple[str, ...]:
         return (f"dispatch release {key} --reason ...", *_lifts(state, state.holding))
     if phase in {Phase.QUEUED, Phase.RUNNING}:
         lines = [] if state.hold is None else [f"dispatch release {key}: a person holds what comes next"]
+        if state.slurm_hold is not None and state.object is not None:
+            lines.append(_released(state.object.slurm_job_id, state.slurm_hold.reason))
         if state.elder is not None and state.elder.suspected is not None:
             nodes = ", ".join(state.elder.suspected.nodes)
             lines.append(f"that {nodes} answers before the replacement runs: then the replacement is cancelled")
@@ -160,6 +164,15 @@ def _would_change(state: State, reason: str) -> tuple[str, ...]:
                 lines.append(f"that its own old object{old} ends: the replacement waits behind its limits ({reason})")
         return (*lines, "a durable save with a greater step: it gives the budgets back")
     return (f"dispatch hold {key} --reason ...", f"dispatch cancel {key}")
+
+
+def _released(slurm_job_id: int, reason: str) -> str:
+    """What lifts a hold of Slurm's, which nobody lifts here."""
+    if reason == "JobHeldAdmin":
+        return f"that an operator releases Slurm job {slurm_job_id}, which an operator holds"
+    if reason == NEVER:
+        return f"that what it depends on is changed: scontrol update JobId={slurm_job_id} Dependency=..."
+    return f"scontrol release {slurm_job_id}, once what Slurm holds it for ({reason}) is gone"
 
 
 def _lifts(state: State, holding: Holding) -> tuple[str, ...]:

@@ -13,8 +13,10 @@ from typing import TYPE_CHECKING
 
 from slurm_dispatch.slurm.parse import (
     ACCOUNT_FIELDS,
+    DEPENDENT_FIELDS,
     parse_accounting,
     parse_config,
+    parse_dependents,
     parse_detail_json,
     parse_detail_text,
     parse_queue,
@@ -26,6 +28,7 @@ from slurm_dispatch.slurm.port import (
     Accepted,
     CancelAnswer,
     ChangeAnswer,
+    Dependent,
     JobDetail,
     Nodes,
     Present,
@@ -62,9 +65,10 @@ _REFUSED = (
     "Invalid node name specified",
     "Requested node configuration is not available",
     "Job is no longer pending execution",
+    "Job dependency problem",
 )
 _FIELD = re.compile(r"[A-Za-z]{1,40}\Z")
-_VALUE = re.compile(r"[A-Za-z0-9_.,:+\[\]-]{0,60000}\Z")
+_VALUE = re.compile(r"[A-Za-z0-9_.,:+?*\[\]-]{0,60000}\Z")
 _CLUSTER = re.compile(r"[A-Za-z0-9_.-]{1,256}\Z")
 
 
@@ -156,6 +160,16 @@ class SlurmCommands:
         if finished.trouble:
             return Unknown(f"squeue: {finished.trouble}")
         return parse_queue(_text(finished.stdout), nonce)
+
+    def dependents(self, uid: int) -> tuple[Dependent, ...] | Unknown:
+        """The jobs of this owner that wait for others, or were cancelled because they did, in one call."""
+        nonce = _nonce()
+        states = "--states=PENDING,CANCELLED"
+        argv = ["squeue", "--all", "--noheader", states, f"--user={uid}"]
+        finished = self._ask([*argv, f"--format={queue_format(nonce, DEPENDENT_FIELDS)}"])
+        if finished.trouble:
+            return Unknown(f"squeue: {finished.trouble}")
+        return parse_dependents(_text(finished.stdout), nonce)
 
     def detail(self, slurm_job_ids: Sequence[int]) -> dict[int, Present[JobDetail] | Absent | Unknown]:
         """What slurmctld says of each object: JSON from 23.11 on, text where that is not to be had.

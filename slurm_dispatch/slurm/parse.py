@@ -9,10 +9,13 @@ from __future__ import annotations
 import json
 import math
 import re
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from slurm_dispatch.model.identity import find_word
-from slurm_dispatch.slurm.port import JobDetail, Queue, QueueJob, Unknown
+from slurm_dispatch.slurm.port import Dependent, JobDetail, Queue, QueueJob, Unknown
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
 
 # squeue's letters: id, uid, state, submit time, start time, array id_task, reason, nodes, comment. Reason and
 # nodes are Slurm's text; the comment is the user's and comes last.
@@ -23,6 +26,8 @@ ACCOUNT_FIELDS = (
 )  # fmt: skip
 # The backfill scheduler gives a job without a limit one of a year, and shows that from then on.
 _UNLIMITED_MINUTES = 365 * 24 * 60
+# squeue's letters: id, uid, state, reason, array id_task, dependencies. None of them is a user's text.
+DEPENDENT_FIELDS = ("A", "U", "T", "r", "i", "E")
 _TIME = re.compile(r"[0-9]{1,12}\Z")
 _NUMBER = re.compile(r"[0-9]{1,10}\Z")
 _CODE = re.compile(r"([0-9]{1,3}):([0-9]{1,3})\Z")
@@ -43,9 +48,24 @@ KNOWN_STATES = BASE_STATES | FLAGS
 """Every word that Slurm up to 26.05 has for a job's state."""
 
 
-def queue_format(nonce: str) -> str:
+def queue_format(nonce: str, fields: Sequence[str] = QUEUE_FIELDS) -> str:
     """The format of the bulk call: every line begins with ``nonce``, and it separates the fields too."""
-    return nonce + nonce.join(f"%{letter}" for letter in QUEUE_FIELDS)
+    return nonce + nonce.join(f"%{letter}" for letter in fields)
+
+
+def parse_dependents(text: str, nonce: str) -> tuple[Dependent, ...] | Unknown:
+    """The jobs of a call with :data:`DEPENDENT_FIELDS` that have dependencies."""
+    found: list[Dependent] = []
+    for line in text.splitlines():
+        fields = line.removeprefix(nonce).split(nonce)
+        if not line.startswith(nonce) or len(fields) != len(DEPENDENT_FIELDS):
+            return Unknown(f"squeue printed a line that does not parse: {line[:120]!r}")
+        job_id, uid, state, reason, array, depends = fields
+        if not (_NUMBER.match(job_id) and int(job_id) > 0 and _NUMBER.match(uid)):
+            return Unknown(f"squeue printed a line that does not parse: {line[:120]!r}")
+        if depends not in _NO_COMMENT:
+            found.append(Dependent(int(job_id), int(uid), state, reason, "_" in array, depends))
+    return tuple(found)
 
 
 def parse_queue(text: str, nonce: str) -> Queue | Unknown:
@@ -151,6 +171,7 @@ def _json_job(job: dict[str, Any]) -> JobDetail | Unknown:
             _json_number(job.get("cpus")),
             _json_number(job.get("node_count")),
         ),
+        array=bool(_json_number(job.get("array_job_id"))),
     )
 
 
@@ -195,7 +216,7 @@ def _json_exit(value: object) -> tuple[int | None, int | None]:
 
 
 _TEXT_STATE = re.compile(r"^   JobState=([A-Z_]+) Reason=(.*) Dependency=", re.MULTILINE)
-_TEXT_HEAD = re.compile(r"\AJobId=([0-9]+)(?: ArrayJobId=\S+| HetJobId=\S+|)")
+_TEXT_HEAD = re.compile(r"\AJobId=([0-9]+)(?:( ArrayJobId=\S+)| HetJobId=\S+|)")
 _TEXT_USER = re.compile(r"^   UserId=\S*?\(([0-9]+)\) GroupId=", re.MULTILINE)
 _TEXT_RUN = re.compile(
     r"^   Requeue=([01]) Restarts=([0-9]+) BatchFlag=\S+ Reboot=\S+ ExitCode=([0-9]+):([0-9]+)$", re.MULTILINE
@@ -249,6 +270,7 @@ def parse_detail_text(text: str, slurm_job_id: int) -> JobDetail | Unknown:
         requeue=once["run"][1] == "1",
         time_limit_s=_duration(limit),
         memory_mb=_text_memory(text),
+        array=head[2] is not None,
     )
 
 

@@ -128,6 +128,11 @@ class QueueJob:
     word: Word | None
     array: str | None = None
 
+    @property
+    def in_array(self) -> bool:
+        """It is an array, or a task of one. Nothing is done to it: its raw id can mean the whole array (C037)."""
+        return self.array is not None and "_" in self.array
+
 
 @dataclass(frozen=True, slots=True)
 class Queue:
@@ -136,8 +141,8 @@ class Queue:
     jobs: tuple[QueueJob, ...]
 
     def of_word(self, word: Word, uid: int) -> tuple[QueueJob, ...]:
-        """The objects of ``uid`` whose comment has ``word``, in the order of their ids."""
-        return tuple(job for job in self.jobs if job.word == word and job.uid == uid)
+        """The objects of ``uid`` whose comment has ``word``, in the order of their ids; none of an array."""
+        return tuple(job for job in self.jobs if job.word == word and job.uid == uid and not job.in_array)
 
     def of_id(self, slurm_job_id: int) -> QueueJob | None:
         """The object of this id, or ``None`` if the queue has none."""
@@ -145,6 +150,23 @@ class Queue:
             if job.slurm_job_id == slurm_job_id:
                 return job
         return None
+
+
+@dataclass(frozen=True, slots=True)
+class Dependent:
+    """A job that has dependencies which are not met, or that Slurm cancelled because they cannot be any more.
+
+    :param state: ``PENDING`` or ``CANCELLED``.
+    :param array: it is an array or a task of one, whose id can mean the whole array.
+    :param text: the dependencies as squeue prints them: :mod:`slurm_dispatch.slurm.dependency`.
+    """
+
+    slurm_job_id: int
+    uid: int
+    state: str
+    reason: str
+    array: bool
+    text: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -180,6 +202,8 @@ class JobDetail:
     derived_signal: int | None = None
     time_limit_s: int | None = None
     memory_mb: int | None = None
+    array: bool = False
+    """It is an array or a task of one, where that is told (not in accounting)."""
 
     @property
     def completing(self) -> bool:
@@ -270,6 +294,10 @@ class SlurmPort(Protocol):
 
     def queue(self) -> Queue | Unknown:
         """All jobs of all users in all states, in one call."""
+        ...
+
+    def dependents(self, uid: int) -> tuple[Dependent, ...] | Unknown:
+        """The jobs of this owner that wait for others, or were cancelled because they did, in one call."""
         ...
 
     def detail(self, slurm_job_ids: Sequence[int]) -> dict[int, Present[JobDetail] | Absent | Unknown]:

@@ -26,7 +26,7 @@ NOT_REPEATED = frozenset({
     "wait", "hold", "begin", "test-only", "parsable", "quiet", "verbose", "dependency", "comment",
 })  # fmt: skip
 """Options of the first submission that a later one must not have, on the command line or in the script: the
-dependencies were met when it started, and the comment is put together anew."""
+dependencies were met when it started, or are given anew, and the comment is put together anew."""
 _CARRIED = frozenset({"SLURM_DISPATCH_SHARED", "SLURM_DISPATCH_STALL"})
 _SITE = ("PATH", "SLURM_CONF", "SLURM_CONF_SERVER", "SLURM_JWT")
 # Plugins' options can come as variables; sbatch looks for them in its own environment.
@@ -62,6 +62,7 @@ def resubmission(
     deadline_s: float,
     changes: Sequence[str] = (),
     config: Mapping[str, str] | None = None,
+    dependency: str = "",
 ) -> SbatchCall:
     """The call for submission ``word.submission`` (2 and later) of a job, to be made as its owner.
 
@@ -70,11 +71,13 @@ def resubmission(
     :param site_environment: what the commands need on this host (``SLURM_CONF``, ``PATH``).
     :param changes: sbatch options that the rule adds, each as ``--name=value``.
     :param config: ``scontrol show config``, for the limits that the site propagates.
+    :param dependency: what it still depends on; the one that was recorded is not repeated.
     """
     given, _, _ = sbatch_options(script)
     recorded = parse(spec.argv)
     gone = set(NOT_REPEATED)
-    added = [_merged(change, recorded.last("exclude") or given.last("exclude")) for change in changes]
+    added = [f"--dependency={dependency}"] if dependency else []
+    added += [_merged(change, recorded.last("exclude") or given.last("exclude")) for change in changes]
     if _collide(changes, recorded.last("nodelist") or given.last("nodelist")):
         gone.add("nodelist")  # the two together ask for nodes that are not to be had
     # sbatch takes one way to ask for memory on a command line, and that one stands above the script's.

@@ -7,7 +7,7 @@ import socket
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
-from slurm_dispatch.errors import DispatchError, OutcomeUnknownError, ServiceAwayError, TransientError
+from slurm_dispatch.errors import DispatchError, OutcomeUnknownError, ServiceAwayError, TransientError, show
 from slurm_dispatch.records.state import Phase
 from slurm_dispatch.slurm.configuration import seconds_of
 from slurm_dispatch.slurm.options import of_version
@@ -17,7 +17,7 @@ from slurm_dispatch.slurm.run import Setting, find, run
 from slurm_dispatch.state.folder import StateFolder
 from slurm_dispatch.submit.environment import as_recorded, for_job
 from slurm_dispatch.submit.lookup import Found, look_now
-from slurm_dispatch.submit.open_jobs import check_open_jobs
+from slurm_dispatch.submit.open_jobs import check_open_jobs, dependency_notes
 from slurm_dispatch.submit.plan import make_plan
 from slurm_dispatch.submit.plan_text import short_plan
 from slurm_dispatch.submit.root import prepare_root
@@ -94,6 +94,8 @@ def submit_first(
     except (ServiceAwayError, TransientError) as error:
         raise _unprotected(error) from error
     check_open_jobs(folder, request.spec, site)
+    for note in dependency_notes(request, site):
+        say(f"note: {note}")
     spec, message_timeout_s, config = _asked(request.spec, site, port)
     spec = replace(spec, generation=prepare_root(spec.root, adopt=request.settings.flag("adopt-root")))
     record, call = _record(request, spec, environment, folder, by=by, deadline_s=site.submit_timeout_s)
@@ -139,6 +141,12 @@ class _First:
     def accepted(self, answer: Accepted) -> None:
         """Say which job it is, and the plan."""
         self.say(f"job {self.spec.job}, Slurm job {answer.slurm_job_id}, checkpoint root {self.spec.root}")
+        here = self.spec.cluster
+        if answer.cluster and here and answer.cluster != here:
+            self.say(
+                f"note: it is on cluster {show(answer.cluster)}: a tick on a host of that cluster brings it back, "
+                f"one of {show(here)} leaves it alone"
+            )
         if not self.request.settings.flag("no-plan"):
             for line in short_plan(make_plan(self.request, self.site, self.config)):
                 self.say(line)

@@ -7,8 +7,10 @@ from typing import TYPE_CHECKING
 
 from slurm_dispatch.errors import DispatchError, NotAllowedError, show
 from slurm_dispatch.records.fold import fold
+from slurm_dispatch.slurm.dependency import mentioned
 from slurm_dispatch.state.folder import StateFolder
 from slurm_dispatch.state.read import own_jobs, read_jobs
+from slurm_dispatch.submit.depends import earlier, notes
 
 if TYPE_CHECKING:
     from slurm_dispatch.config.site import Site
@@ -50,6 +52,19 @@ def check_open_jobs(folder: StateFolder, spec: Spec, site: Site) -> None:
             )
 
 
+def dependency_notes(request: Request, site: Site) -> list[str]:
+    """What a person should know of a dependency on jobs of his own (C084). Records are read only if there is one."""
+    text = request.spec.dependency
+    ids = mentioned(text)
+    if not ids:
+        return []
+    try:
+        found = earlier(StateFolder(site.state), ids, deadline_s=site.owner_timeout_s)
+    except DispatchError:
+        return []  # the notes say that it does not answer
+    return notes(text, found)
+
+
 def older_scripts(request: Request, site: Site) -> list[str]:
     """A note for each open job that was submitted from the same script and whose copy of it is another."""
     if request.script.path is None:
@@ -59,12 +74,12 @@ def older_scripts(request: Request, site: Site) -> list[str]:
         specs = open_specs(StateFolder(site.state), site)
     except DispatchError:
         return []  # the notes say that it does not answer
-    notes = []
+    found = []
     for spec in sorted(specs, key=lambda it: it.job):
         if spec.script_name is None or spec.script_sha256 == request.spec.script_sha256:
             continue
         if os.path.realpath(os.path.join(spec.workdir, spec.script_name)) == here:
             name = show(request.line.script)
             text = f"the open job {spec.job} ({show(spec.name)}) goes on with the {name} that it was submitted with"
-            notes.append(f"{text}, which is another: dispatch update {spec.job} --script {name} gives it this one")
-    return notes
+            found.append(f"{text}, which is another: dispatch update {spec.job} --script {name} gives it this one")
+    return found

@@ -320,6 +320,7 @@ def _spec(
         account=options.value("account") or "",
         partition=options.value("partition") or "",
         origins=settings.origins,
+        dependency=options.value("dependency") or "",
     )
 
 

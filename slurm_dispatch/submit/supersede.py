@@ -16,6 +16,7 @@ from slurm_dispatch.model.identity import new_key
 from slurm_dispatch.records.changes import KEPT
 from slurm_dispatch.slurm.options import MEMORY, without_options
 from slurm_dispatch.slurm.resubmit import recorded_variables
+from slurm_dispatch.submit.depends import waits
 from slurm_dispatch.submit.environment import as_recorded, for_job
 
 if TYPE_CHECKING:
@@ -34,7 +35,7 @@ def make_repeated(folder: StateFolder, elder: State, record: Record, *, keep: in
 
     :param record: the elder's.
     """
-    spec = _after(elder, replace(elder.spec, argv=_grown(elder)), keep)
+    spec = _after(elder, replace(elder.spec, argv=_grown(elder), dependency=waits(elder)), keep)
     variables = recorded_variables(record.environment())
     own = for_job(variables, spec, record=folder.record(spec.job).folder)
     packed = "".join(f"{name}={value}\0" for name, value in own.items()).encode("utf-8", "surrogateescape")

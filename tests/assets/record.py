@@ -17,7 +17,7 @@ import time
 from pathlib import Path
 
 from docker.rig import PATIENCE_S, Cluster
-from slurm_dispatch.slurm.parse import ACCOUNT_FIELDS, queue_format
+from slurm_dispatch.slurm.parse import ACCOUNT_FIELDS, DEPENDENT_FIELDS, queue_format
 from tests.assets.ends import NONCE, Recording
 
 HERE = Path(__file__).parent
@@ -78,6 +78,77 @@ def record_calls(cluster: Cluster, folder: Path, *, restarts: bool) -> None:
     cluster.run("login", ["scancel", second], user="ada")
 
 
+def record_arrays(cluster: Cluster, folder: Path, *, restarts: bool) -> None:
+    """A real array in every state at once, with an identity word in its comment as if somebody had copied one."""
+    script = 'if test "$SLURM_ARRAY_TASK_ID" = 0; then exit 3; fi; sleep 600'
+    options = ("--array=0-4%2", "--comment", "mine dispatch:abc:0:3", "-J", "array", "--wrap", script)
+    number = int(submit(cluster, *options))
+
+    def rows() -> dict[str, str]:
+        argv = ["squeue", "-h", "-t", "all", "-j", str(number), "-o", "%i %A %T"]
+        text = cluster.run("login", argv, user="ada").stdout
+        return {line.split()[0]: " ".join(line.split()[1:]) for line in text.splitlines()}
+
+    def all_states() -> bool:
+        states = [row.split()[1] for row in rows().values()]
+        return states.count("FAILED") == 1 and states.count("RUNNING") == 2 and "PENDING" in states
+
+    cluster.wait_until(all_states, PATIENCE_S, "a task that failed, two that run, and the rest")
+    tasks = {name: int(row.split()[0]) for name, row in rows().items()}
+    fields = f"--format={','.join(ACCOUNT_FIELDS)}{',Restarts' if restarts else ''},Comment"
+    task = next(raw for name, raw in tasks.items() if name == f"{number}_1")
+    calls = {
+        "array-queue": QUEUE,
+        "array-accounting": [*ACCOUNT, fields, f"--jobs={number}", "--starttime=1970-01-02"],
+        "array-json": ["scontrol", "--json", "show", "job", str(number)],
+        "array-text": ["scontrol", "show", "job", str(number)],
+        "array-task-json": ["scontrol", "--json", "show", "job", str(task)],
+        "array-task-text": ["scontrol", "show", "job", str(task)],
+    }
+
+    def told() -> bool:
+        text = str(call(cluster, calls["array-accounting"])["stdout"])
+        return all(text.count(f"{NONCE}{state}{NONCE}") == rows for state, rows in (("FAILED", 1), ("RUNNING", 2)))
+
+    cluster.wait_until(told, PATIENCE_S, "accounting")
+    for name, argv in calls.items():
+        write(folder / f"{name}.json", call(cluster, argv))
+    write(folder / "array.json", {"array": number, "tasks": tasks})
+    cluster.run("login", ["scancel", str(number)], user="ada")
+
+
+def record_dependents(cluster: Cluster, folder: Path) -> None:
+    """Jobs that wait for one that fails, in every form, and one that Slurm cancels for it."""
+    first = submit(cluster, "--hold", "--wrap", "exit 1")
+    after = {
+        "met": f"afterany:{first}",
+        "failed": f"afterok:{first}",
+        "killed": f"afterok:{first}",
+        "either": f"afterok:{first}?afternotok:{first}",
+        "array": f"afterok:{first}",
+        "singleton": "singleton",
+        "waits": f"afterok:{first}",
+    }
+    more = {"killed": ["--kill-on-invalid-dep=yes"], "array": ["--array=1-3"], "singleton": ["-J", "same"]}
+    submit(cluster, "--hold", "-J", "same", "--wrap", "true")
+    jobs = {
+        name: submit(cluster, "--dependency", text, *more.get(name, []), "--wrap", "sleep 600")
+        for name, text in after.items()
+    }
+    other = submit(cluster, "--hold", "--wrap", "true")
+    cluster.run("login", ["scontrol", "update", f"JobId={jobs['waits']}", f"Dependency=afterok:{other}"], user="ada")
+    cluster.run("login", ["scontrol", "release", first], user="ada")
+    cluster.wait_job(int(jobs["killed"]), ["CANCELLED"])
+    uid = cluster.run("login", ["id", "-u"], user="ada").stdout.strip()
+    where = ["--all", "--noheader", "--states=PENDING,CANCELLED", f"--user={uid}"]
+    argv = ["squeue", *where, f"--format={queue_format(NONCE, DEPENDENT_FIELDS)}"]
+    forgotten = ["sbatch", "--dependency=afterok:999999", "--wrap", "true"]
+    write(folder / "dependents.json", call(cluster, argv))
+    write(folder / "dependency-forgotten.json", call(cluster, forgotten))
+    write(folder / "dependents-jobs.json", {"first": first, "other": other, **jobs})
+    cluster.run("login", ["scancel", "-u", "ada"], user="ada")
+
+
 def write(path: Path, content: object) -> None:
     """One file."""
     path.parent.mkdir(parents=True, exist_ok=True)
@@ -96,6 +167,8 @@ def main(release: str) -> None:
     folder = HERE / f"slurm-{version[1]}.{version[2]}"
     restarts = (int(version[1]), int(version[2])) >= (24, 11)
     record_calls(cluster, folder, restarts=restarts)
+    record_arrays(cluster, folder, restarts=restarts)
+    record_dependents(cluster, folder)
     recording = Recording(cluster, restarts=restarts, say=lambda line: print(line, file=sys.stderr, flush=True))
     recording.all()
     head = {"slurm": version[0], "debian": release, "recorded": time.strftime("%Y-%m-%d"), "restarts": restarts}

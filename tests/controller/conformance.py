@@ -73,6 +73,7 @@ def check(port: SlurmPort, world: World) -> None:
     word, number = _submit(port)
     try:
         _queued(port, number, word, before)
+        _depended_on(port, number)
         world.run(number)
         _running(port, number)
     finally:
@@ -95,10 +96,10 @@ def check(port: SlurmPort, world: World) -> None:
     _unable(port)
 
 
-def _submit(port: SlurmPort) -> tuple[Word, int]:
+def _submit(port: SlurmPort, *options: str) -> tuple[Word, int]:
     word = Word(new_key(), 0, 1)
     call = SbatchCall(
-        argv=("--requeue", f"--comment=mine {word}", "--job-name=conformance", "--output=/dev/null"),
+        argv=(*options, "--requeue", f"--comment=mine {word}", "--job-name=conformance", "--output=/dev/null"),
         environment=dict(commands_environment()),
         deadline_s=60.0,
         script=b"#!/bin/sh\nexec sleep 300\n",
@@ -121,6 +122,26 @@ def _queued(port: SlurmPort, number: int, word: Word, before: float) -> None:
     assert port.accounting([NO_SUCH_ID])[NO_SUCH_ID] == Absent()
     found = port.accounting_by_word(Word(word.job, 0, 2), os.getuid(), since=int(before) - 60)
     assert found == Absent(), found
+
+
+def _depended_on(port: SlurmPort, number: int) -> None:
+    """What depends on an object is told, and can be changed; a job that is not there is refused for certain."""
+    _, waits = _submit(port, f"--dependency=afterok:{number}")
+    try:
+        assert _depends(port, waits).startswith(f"afterok:{number}(")
+        assert port.update(waits, None, {"Dependency": f"afterany:{number}"}).done
+        assert _depends(port, waits).startswith(f"afterany:{number}(")
+        answer = port.update(waits, None, {"Dependency": f"afterok:{NO_SUCH_ID}"})
+        assert (answer.done, answer.refused) == (False, True), answer
+    finally:
+        assert port.cancel(waits, None).done
+
+
+def _depends(port: SlurmPort, number: int) -> str:
+    found = port.dependents(os.getuid())
+    assert isinstance(found, tuple), found
+    (text,) = [it.text for it in found if it.slurm_job_id == number and it.state == "PENDING" and not it.array]
+    return text
 
 
 def _running(port: SlurmPort, number: int) -> None:

@@ -12,12 +12,14 @@ import time
 from typing import TYPE_CHECKING, Any
 
 from slurm_dispatch.model.identity import Word, find_word
+from slurm_dispatch.slurm.dependency import mentioned
 from slurm_dispatch.slurm.port import (
     Absent,
     Accepted,
     Ambiguous,
     CancelAnswer,
     ChangeAnswer,
+    Dependent,
     JobDetail,
     Node,
     Nodes,
@@ -178,6 +180,9 @@ class FakeSlurm:
             return Ambiguous("Socket timed out on send/recv operation", 1)
         number = self.plain(comment=_comment(call.argv))
         self.set(number, argv=list(call.argv))
+        depends = [word.partition("=")[2] for word in call.argv if word.startswith("--dependency=")]
+        if depends:
+            self._waits_for(number, depends[-1])
         if how == "lost_after":
             return Ambiguous("Socket timed out on send/recv operation", 1)
         if how == "hang":
@@ -207,9 +212,23 @@ class FakeSlurm:
                     start_time=body.get("begin_time") if body["reason"] == "BeginTime" else body["start_time"],
                     nodes=body["nodes"],
                     word=find_word(body["comment"]),
+                    array=body.get("array"),
                 )
             )
         return Queue(tuple(jobs))
+
+    def dependents(self, uid: int) -> tuple[Dependent, ...] | Unknown:
+        self._called("dependents")
+        if self._knob("dependents") != "ok":
+            return Unknown("squeue: Unable to contact slurm controller (connect failure)")
+        found = []
+        for number in self.ids():
+            body = self._job(number)
+            state, text = body["states"][0], body.get("dependency")
+            if text and body["uid"] == uid and body["in_memory"] and state in {"PENDING", "CANCELLED"}:
+                array = "_" in (body.get("array") or "")
+                found.append(Dependent(number, uid, state, body["reason"], array, text))
+        return tuple(found)
 
     def detail(self, slurm_job_ids: Sequence[int]) -> dict[int, Present[JobDetail] | Absent | Unknown]:
         self._called("detail")
@@ -280,6 +299,10 @@ class FakeSlurm:
         body = self._job(slurm_job_id)
         if set(body["states"]) & OVER:
             return ChangeAnswer(False, True, "scontrol: Job has already finished")
+        if "Dependency" in fields:
+            if any(self._get(f"jobs/{each}.json", None) is None for each in mentioned(fields["Dependency"])):
+                return ChangeAnswer(False, True, "scontrol: Job dependency problem")
+            self._waits_for(slurm_job_id, fields["Dependency"])
         changed = {**body.get("updated", {}), **fields}
         begins = {"reason": "None"} if "StartTime" in fields and body["reason"] == "BeginTime" else {}
         self.set(slurm_job_id, updated=changed, **begins)
@@ -316,6 +339,10 @@ class FakeSlurm:
         }
 
     # The folder.
+
+    def _waits_for(self, number: int, text: str) -> None:
+        """The object waits for this now, as squeue prints it."""
+        self.set(number, dependency=",".join(f"{part}(unfulfilled)" for part in text.split(",")), reason="Dependency")
 
     def _change_away(self, verb: str, number: int) -> ChangeAnswer | None:
         if self._knob(verb) == "away":
@@ -405,6 +432,7 @@ def _detail(number: int, body: dict[str, Any], source: str) -> JobDetail:
         by_uid=body["by_uid"] if source == "accounting" else None,
         time_limit_s=body.get("time_limit_s"),
         memory_mb=body.get("memory_mb"),
+        array="_" in (body.get("array") or "") and source != "accounting",
     )
 
 

@@ -26,6 +26,7 @@ from slurm_dispatch.slurm.port import (
     Accepted,
     Ambiguous,
     CancelAnswer,
+    Dependent,
     JobDetail,
     Present,
     Queue,
@@ -138,6 +139,9 @@ class World:
                 QueueJob(it.number, UID, it.state, "None", int(it.submitted), None, "", it.word) for it in self.things
             )
         )
+
+    def dependents(self, uid: int) -> tuple[Dependent, ...] | Unknown:
+        return ()  # nothing depends on it, and a look that finds nothing changes no order
 
     def detail(self, slurm_job_ids: Sequence[int]) -> dict[int, Present[JobDetail] | Absent | Unknown]:
         self.step("detail")

@@ -266,3 +266,27 @@ def test_a_job_that_is_opened_again_counts_as_one_more(monkeypatch: pytest.Monke
         assert desk.keys() == before
         assert "you have 1 open jobs" in desk.refused(77, "reopen", over, "--reason", "x")
         assert desk.phase(over) == "closed"
+
+
+@pytest.mark.parametrize(("made", "kept"), [("job", True), ("running", False)])
+def test_what_the_old_one_still_waited_for(desk: Desk, made: str, *, kept: bool) -> None:
+    """C084: a dependency that was never met is the new one's too; one that was met is not repeated."""
+    elder = getattr(desk, made)(dependency="afterok:7")
+    key, _ = superseded(desk, elder)
+    argv = desk.object(desk.rig.object(key))["argv"]
+    assert ("--dependency=afterok:7" in argv) == kept
+    if kept:
+        again, _ = superseded(desk, key)
+        assert "--dependency=afterok:7" in desk.object(desk.rig.object(again))["argv"]
+
+
+def test_what_a_person_says_it_depends_on(desk: Desk) -> None:
+    """C084: of new arguments the dependency counts, wherever it stands."""
+    elder = desk.running()
+    with open(f"{desk.home}/new.sh", "w", encoding="ascii") as stream:
+        stream.write("#!/bin/sh\n#SBATCH --dependency=afterok:9\n#DISPATCH --checkpoint /ckpt\nexec train\n")
+    key, _ = superseded(desk, elder, "--", "--no-plan", f"{desk.home}/new.sh")
+    assert "--dependency=afterok:9" in desk.object(desk.rig.object(key))["argv"]
+    again, _ = superseded(desk, key, "--", "--no-plan", "-d", "afterany:8", f"{desk.home}/new.sh")
+    argv = desk.object(desk.rig.object(again))["argv"]
+    assert [word for word in argv if "depend" in word] == ["--dependency=afterany:8"]

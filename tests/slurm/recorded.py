@@ -6,7 +6,12 @@ import json
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+from slurm_dispatch.slurm.parse import parse_queue
+
+if TYPE_CHECKING:
+    from slurm_dispatch.slurm.port import Queue, Unknown
 
 ASSETS = Path(__file__).parent.parent / "assets" / "slurm-24.11"
 RELEASES = ("22.05", "24.11", "26.05")
@@ -23,9 +28,14 @@ class Answer:
     stderr: str
 
 
-def answer(name: str) -> Answer:
+def of(release: str) -> Path:
+    """Where the answers of a release are, as ``24.11``."""
+    return ASSETS.parent / f"slurm-{release}"
+
+
+def answer(name: str, release: str = "24.11") -> Answer:
     """The answer ``name``."""
-    return Answer(**json.loads((ASSETS / f"{name}.json").read_text()))
+    return Answer(**json.loads((of(release) / f"{name}.json").read_text()))
 
 
 def jobs() -> dict[str, int]:
@@ -55,3 +65,20 @@ class Ends:
 def ends(release: str) -> Ends:
     """The ends of a release, as ``24.11``."""
     return Ends(**json.loads((ASSETS.parent / f"slurm-{release}" / "ends.json").read_text()))
+
+
+def array_of(release: str = "24.11") -> tuple[int, dict[str, int]]:
+    """The recorded array: its id, and the raw id of each of its lines in the queue by ``<array>_<task>``."""
+    content = json.loads((of(release) / "array.json").read_text())
+    return int(content["array"]), {name: int(raw) for name, raw in content["tasks"].items()}
+
+
+def array_queue(release: str = "24.11") -> Queue | Unknown:
+    """The queue with the recorded array in it."""
+    return parse_queue(answer("array-queue", release).stdout, NONCE)
+
+
+def dependents_jobs(release: str = "24.11") -> dict[str, int]:
+    """The ids of the jobs that the recorded answer about dependents is about."""
+    content = json.loads((of(release) / "dependents-jobs.json").read_text())
+    return {name: int(number) for name, number in content.items()}

@@ -10,6 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from slurm_dispatch.model.identity import Word
+from slurm_dispatch.slurm import commands
 from slurm_dispatch.slurm.commands import SlurmCommands
 from slurm_dispatch.slurm.parse import (
     parse_accounting,
@@ -18,12 +19,12 @@ from slurm_dispatch.slurm.parse import (
     parse_detail_text,
     parse_queue,
 )
-from slurm_dispatch.slurm.port import JobDetail, Queue, Unknown
+from slurm_dispatch.slurm.port import Absent, JobDetail, Present, Queue, Unknown
 from slurm_dispatch.slurm.run import Finished
 from tests.slurm.recorded import NONCE, answer, jobs
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
 
 
 def row(comment: str, *, job: int = 7, state: str = "RUNNING") -> str:
@@ -208,3 +209,43 @@ def test_an_answer_that_was_cut_off_says_nothing() -> None:
     for end in range(1, len(text)):
         assert isinstance(parse_queue(text[:end], NONCE), Unknown), end
     assert isinstance(parse_accounting("1" + NONCE, NONCE, restarts=True), Unknown)
+
+
+def test_rows_from_before_the_submission_are_another_jobs(monkeypatch: pytest.MonkeyPatch) -> None:
+    """C061: an id that was given out again: the first answer of sacct is the old job's, and is not of this one."""
+    recorded, number = answer("accounting"), jobs()["failed"]
+    monkeypatch.setattr(commands, "_nonce", lambda: NONCE)
+    monkeypatch.setattr(commands, "run", answers(accounting=recorded.stdout))
+    port = SlurmCommands({})
+    found = port.accounting([number])[number]
+    assert isinstance(found, Present)
+    submitted = found.value[-1].submit_time
+    assert submitted is not None
+    assert isinstance(port.accounting([number], since=submitted)[number], Present)
+    assert port.accounting([number], since=submitted + 1)[number] == Absent()
+
+
+def test_what_json_does_not_tell_text_does(monkeypatch: pytest.MonkeyPatch) -> None:
+    """C068: a data parser that is not known costs nothing: the plain text is asked, and where that is none either,
+    nothing is known."""
+    number = jobs()["running"]
+    text = answer("running-text").stdout
+    for odd in ('{"jobs": [{"job_id": 1}]}', '{"jobs": {"a": 1}}', "[]", "not JSON"):
+        monkeypatch.setattr(commands, "run", answers(json=odd, text=text))
+        found = SlurmCommands({}).detail([number])[number]
+        assert isinstance(found, Present), odd
+        assert (found.value.source, found.value.states) == ("text", {"RUNNING"})
+        monkeypatch.setattr(commands, "run", answers(json=odd, text="something else"))
+        assert isinstance(SlurmCommands({}).detail([number])[number], Unknown)
+
+
+def answers(*, json: str = "", text: str = "", accounting: str = "") -> Callable[..., Finished]:
+    """Stands in for the running of commands."""
+
+    def run(argv: Sequence[str], *_: object, **__: object) -> Finished:
+        if "--version" in argv:
+            return Finished(0, b"slurm 24.11.5\n", b"")
+        said = accounting if argv[0] == "sacct" else json if "--json" in argv else text
+        return Finished(0, said.encode(), b"")
+
+    return run

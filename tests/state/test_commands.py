@@ -230,6 +230,7 @@ def test_show_reads_well(folder: StateFolder, capsys: pytest.CaptureFixture[str]
 NOT_LISTED = (
     f"not listed; a tick takes its end from accounting, and where that has none dispatch cancel {KEY} closes the job"
 )
+NEVER = "what it depends on can never be met any more; `scontrol update` gives it another dependency"
 HELD = "held by Slurm; when the cause is gone, `scontrol release 101` lets it start"
 
 
@@ -240,6 +241,8 @@ HELD = "held by Slurm; when the cause is gone, `scontrol release 101` lets it st
         ({"state": "REQUEUE_HOLD", "reason": "None"}, f"REQUEUE_HOLD: {HELD}"),
         ({"reason": "JobHeldUser"}, f"PENDING (JobHeldUser): {HELD}"),
         ({"reason": "JobHeldAdmin"}, "PENDING (JobHeldAdmin): held by an operator, who alone can release it"),
+        ({"reason": "JobHoldMaxRequeue"}, f"PENDING (JobHoldMaxRequeue): {HELD}"),
+        ({"reason": "DependencyNeverSatisfied"}, f"PENDING (DependencyNeverSatisfied): {NEVER}"),
         ({"reason": "Resources"}, "PENDING (Resources)"),
         ({"state": "RUNNING", "reason": "None"}, "RUNNING"),
         ({"uid": ME + 1}, NOT_LISTED),

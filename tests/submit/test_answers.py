@@ -80,6 +80,16 @@ def test_the_clusters_name_in_the_sentence(scene: Scene) -> None:
     assert (scene.facts()[-1].body["slurm_job_id"], scene.facts()[-1].body["cluster"]) == (3969755, "nautilus")
 
 
+@pytest.mark.parametrize(("cluster", "said"), [("beta", True), ("alpha", False)])
+def test_another_cluster_is_said(scene: Scene, cluster: str, *, said: bool) -> None:
+    """C079: a directive sent it to another cluster, whose jobs the ticks here do not see: a person learns of it."""
+    scene.answer("sbatch", stdout=f"Submitted batch job 500 on cluster {cluster}\n")
+    result = scene.sbatch("--no-plan", "train.sh")
+    notes = [line for line in result.ours if line.startswith("note: ")]
+    words = f"note: it is on cluster {cluster}: a tick on a host of that cluster brings it back, one of alpha"
+    assert notes == [f"{words} leaves it alone"] * said
+
+
 def test_a_banner_before_the_id(scene: Scene) -> None:
     """C007: a plugin's banner on stdout is shown and not read."""
     banner = 'sbatch: This job will be charged to the account "liu" 7\n12\n'

@@ -84,3 +84,14 @@ def test_find_job(scene: Scene) -> None:
     scene.sbatch("-J", "two", "train.sh")
     with pytest.raises(UsageError, match=by_name["two"]):
         find_job("two", folder)
+
+
+@pytest.mark.parametrize("text", ["101_0", "101_[0-4]", "101_*", "101+0", "101.0", "101,102", "0101 ", "-101"])
+def test_a_form_that_means_more_than_one_slurm_job_names_none(scene: Scene, text: str) -> None:
+    """C037: whatever id a person gives to any command, it never becomes that of a whole array."""
+    scene.sbatch("train.sh")
+    with pytest.raises(NothingThereError):
+        find_job(text, StateFolder(str(scene.path / "state")))
+    result = scene.run("cancel", "--", text)
+    assert result.status == 66, result
+    assert scene.calls("scancel") == []

@@ -373,3 +373,15 @@ def test_a_script_beside_a_wrapped_command(scene: Scene) -> None:
     """It is sbatch that refuses it: it must see the script."""
     scene.sbatch("--wrap", "true", "train.sh", "x")
     assert own_words(scene.call().argv) == ["--wrap", "true", "--no-requeue", "train.sh", "x"]
+
+
+@pytest.mark.parametrize(
+    ("options", "repeated"),
+    [(["-o", "log.txt"], True), (["-o", "log-%j"], False), (["-o", "log.txt", "--open-mode=truncate"], False)],
+)
+def test_later_submissions_cut_no_log(scene: Scene, options: list[str], *, repeated: bool) -> None:
+    """C048: what we add to the first submission the next ones have too, and the user's choice wins in all of them."""
+    scene.sbatch(*options, "train.sh")
+    argv = scene.facts()[0].body["argv"]
+    assert ("--open-mode=append" in argv) == repeated
+    assert ("--open-mode=truncate" in argv) == ("--open-mode=truncate" in options)
