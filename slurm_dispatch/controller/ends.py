@@ -13,6 +13,7 @@ from slurm_dispatch.errors import BadDataError
 from slurm_dispatch.model.hostlist import expand
 from slurm_dispatch.model.outcome import Outcome
 from slurm_dispatch.records.observation import ObjectAlive, ObjectEnded, Unknown
+from slurm_dispatch.records.places import place_of
 from slurm_dispatch.slurm import port
 from slurm_dispatch.slurm.classify import HelperEnd, classify
 from slurm_dispatch.slurm.parse import KNOWN_STATES
@@ -89,10 +90,11 @@ def look(state: State, view: View, details: Details) -> Look:
     submission, current = state.current, state.object
     if submission is None or current is None:
         return Look(Unknown("no object"))
+    place = place_of(state.spec, current.cluster, view.cluster)
+    view = view.of(place)
     if isinstance(view.queue, port.Unknown):
         return Look(Unknown(view.queue.why))
-    if view.cluster and current.cluster != view.cluster:
-        return Look(Unknown(f"the object is on cluster {current.cluster}, and this tick asks {view.cluster}"))
+    details = details.at(place, view.accounting)
     if submission.at > view.at:
         return Look(Unknown("submitted after the queue was asked"))
     return _Observer(state.spec, submission, current.slurm_job_id, view, details, state.request is not None).look()
@@ -103,10 +105,11 @@ def look_elder(state: State, view: View, details: Details) -> ObjectAlive | Obje
     elder = state.elder
     if elder is None or elder.object is None:
         return Unknown("no object")
+    place = place_of(state.spec, elder.object.cluster, view.cluster)
+    view = view.of(place)
     if isinstance(view.queue, port.Unknown):
         return Unknown(view.queue.why)
-    if view.cluster and elder.object.cluster != view.cluster:
-        return Unknown(f"the object is on cluster {elder.object.cluster}, and this tick asks {view.cluster}")
+    details = details.at(place, view.accounting)
     observer = _Observer(state.spec, elder, elder.object.slurm_job_id, view, details, state.request is not None)
     return observer.look().object
 

@@ -208,6 +208,7 @@ OPTIONAL: dict[str, dict[str, tuple[f.Form, Any]]] = {
         "origins": (f.texts, {}),
         "elders_shared": (f.flag, False),
         "keep": (f.null_or(f.job_id), None),
+        "clusters": (f.list_of(f.text), []),
     },
     "updated": {"given": (f.list_of(f.text), [])},
     "decision": {

@@ -17,9 +17,10 @@ if TYPE_CHECKING:
 
 MAX_SUBMISSIONS = 100
 """The cap on submissions of a job that names none."""
+_FIXED = frozenset({"elders_shared", "keep", "clusters"})
 CHANGEABLE = {
     "max_submissions": KINDS["spec"]["max_submissions"],
-    **{name: form for name, (form, _) in OPTIONAL["spec"].items() if name not in {"elders_shared", "keep"}},
+    **{name: form for name, (form, _) in OPTIONAL["spec"].items() if name not in _FIXED},
 }
 """Settings that a fact ``updated`` may change, with the form of each."""
 
@@ -44,6 +45,7 @@ class Spec:
     :param origins: name of a setting: where its value comes from, for a person.
     :param elders_shared: the job that it supersedes had a shared checkpoint.
     :param keep: the Slurm job of the superseded job that is left running; ``None``: none.
+    :param clusters: those that ``-M`` names, one of which gets each submission; empty: ``cluster``.
     """
 
     job: str
@@ -80,6 +82,7 @@ class Spec:
     origins: Mapping[str, str] = field(default_factory=dict)
     elders_shared: bool = False
     keep: int | None = None
+    clusters: tuple[str, ...] = ()
 
     def word(self, submission: int) -> Word:
         """The identity word of submission ``submission``."""

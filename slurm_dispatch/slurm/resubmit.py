@@ -62,6 +62,7 @@ def resubmission(
     deadline_s: float,
     changes: Sequence[str] = (),
     config: Mapping[str, str] | None = None,
+    cluster: str = "",
 ) -> SbatchCall:
     """The call for submission ``word.submission`` (2 and later) of a job, to be made as its owner.
 
@@ -70,6 +71,7 @@ def resubmission(
     :param site_environment: what the commands need on this host (``SLURM_CONF``, ``PATH``).
     :param changes: sbatch options that the rule adds, each as ``--name=value``.
     :param config: ``scontrol show config``, for the limits that the site propagates.
+    :param cluster: where it goes, if that is not the cluster of this host; empty: where its options say.
     """
     given, _, _ = sbatch_options(script)
     recorded = parse(spec.argv)
@@ -89,7 +91,8 @@ def resubmission(
     if export is not None and handed is None:
         added += _by_value(export.value or "", variables)
     repeated = script if spec.wrap else without(script, gone)
-    options = (*kept, *added, f"--comment={comment_with(spec.comment, word)}")
+    where_to = (f"--clusters={cluster}",) if cluster else ()
+    options = (*kept, *where_to, *added, f"--comment={comment_with(spec.comment, word)}")
     changed = repeated != script
     where = () if spec.wrap else spec.script_args if changed else (script_path, *spec.script_args)
     return SbatchCall(

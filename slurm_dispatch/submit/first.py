@@ -164,7 +164,8 @@ class _First:
     def _look(self, answer: Ambiguous) -> int:
         """Find out whether Slurm has the job after all."""
         key, word = self.spec.job, self.spec.word(1)
-        found = look_now(self.port, word, self.spec.uid, since=self.record.read()[1].at)
+        ports = {place: self._port_of(place) for place in self.spec.clusters or ("",)}
+        found = look_now(ports, word, self.spec.uid, since=self.record.read()[1].at)
         if not isinstance(found, Found):
             raise OutcomeUnknownError(
                 f"nobody knows whether Slurm has job {key}: {answer.why}; {found.why}",
@@ -181,6 +182,10 @@ class _First:
         self.accepted(named)
         return 0
 
+    def _port_of(self, cluster: str) -> SlurmPort:
+        """Who asks this cluster; empty: that of this host."""
+        return self.port.at(cluster) if cluster else self.port
+
     def _overtaken(self, why: str) -> OutcomeUnknownError:
         key = self.spec.job
         return OutcomeUnknownError(
@@ -191,7 +196,8 @@ class _First:
     def _waited(self, answer: Accepted) -> int:
         """sbatch --wait ends with 0 for a job that was cancelled in the queue (seen on 24.11): not success."""
         number = answer.slurm_job_id
-        found = self.port.detail([number])[number]
+        there = self._port_of(answer.cluster or "" if self.spec.clusters else "")
+        found = there.detail([number])[number]
         if isinstance(found, Present) and "CANCELLED" in found.value.states:
             self.say(f"Slurm job {number} was cancelled, and sbatch --wait ended with 0: this ends with 1")
             return 1
@@ -202,7 +208,7 @@ def _asked(spec: Spec, site: Site, port: SlurmPort) -> tuple[Spec, float | None,
     """The specification with the cluster's name, Slurm's MessageTimeout, and Slurm's configuration as far as it was
     asked: it is where the site's settings do not say all that is needed."""
     message_timeout_s = site.message_timeout_s
-    cluster = spec.cluster
+    cluster = spec.clusters[0] if len(spec.clusters) == 1 else spec.cluster
     config: Mapping[str, str] = {}
     if message_timeout_s is None or not cluster or spec.suspect_s is not None or spec.shared:
         answer = port.config()

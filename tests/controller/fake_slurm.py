@@ -64,8 +64,9 @@ class FakeSlurm:
     may be ``lost_after``; ``boot_time`` is slurmctld's start in Unix seconds.
     """
 
-    def __init__(self, folder: str) -> None:
+    def __init__(self, folder: str, *, name: str = "fake") -> None:
         self.folder = folder
+        self.name = name
         self.prepare()
 
     def prepare(self) -> None:
@@ -162,7 +163,19 @@ class FakeSlurm:
 
     # The port.
 
+    def at(self, cluster: str) -> FakeSlurm:
+        """Another cluster: a stand-in of its own."""
+        return FakeSlurm(os.path.join(self.folder, "clusters", cluster), name=cluster)
+
     def submit(self, call: SbatchCall, accepted: Callable[[Accepted], None] | None = None) -> SubmitAnswer:
+        goal = next((text.partition("=")[2] for text in reversed(call.argv) if text.startswith("--clusters=")), self.name)
+        if goal != self.name:
+            answer = self.at(goal).submit(call)
+            if isinstance(answer, Accepted):
+                answer = Accepted(answer.slurm_job_id, goal)
+                if accepted is not None:
+                    accepted(answer)
+            return answer
         self._called("submit")
         how = self._knob("submit")
         if how == "reject":
@@ -241,6 +254,8 @@ class FakeSlurm:
         return Present(rows) if rows else Absent()
 
     def cancel(self, slurm_job_id: int, cluster: str | None) -> CancelAnswer:
+        if cluster is not None:
+            return self._other(cluster).cancel(slurm_job_id, None)
         self._called("cancel")
         if self._knob("cancel") != "ok":
             return CancelAnswer(done=False, why="scancel: Unable to contact slurm controller")
@@ -251,6 +266,8 @@ class FakeSlurm:
         return CancelAnswer(done=True)
 
     def requeue(self, slurm_job_id: int, cluster: str | None) -> ChangeAnswer:
+        if cluster is not None:
+            return self._other(cluster).requeue(slurm_job_id, None)
         self._called("requeue")
         away = self._change_away("requeue", slurm_job_id)
         if away is not None:
@@ -266,6 +283,8 @@ class FakeSlurm:
         return ChangeAnswer(done=True)
 
     def update(self, slurm_job_id: int, cluster: str | None, fields: Mapping[str, str]) -> ChangeAnswer:
+        if cluster is not None:
+            return self._other(cluster).update(slurm_job_id, None, fields)
         self._called("update")
         away = self._change_away("update", slurm_job_id)
         if away is not None:
@@ -293,7 +312,7 @@ class FakeSlurm:
         return {
             "BOOT_TIME": self._get("knobs.json", {}).get("boot_time", str(BOOT_TIME)),
             "SlurmdTimeout": "300 sec",
-            "ClusterName": "fake",
+            "ClusterName": self.name,
             "MessageTimeout": "10 sec",
             "AccountingStorageType": "(null)"
             if self._knob("accounting") == "none"
@@ -302,6 +321,10 @@ class FakeSlurm:
         }
 
     # The folder.
+
+    def _other(self, cluster: str) -> FakeSlurm:
+        assert cluster != self.name, "by its own name it would be looked for through slurmdbd"
+        return self.at(cluster)
 
     def _change_away(self, verb: str, number: int) -> ChangeAnswer | None:
         if self._knob(verb) == "away":
