@@ -32,6 +32,8 @@ BLAMED_MAX = 64
 """Nodes that the evidence of an end names."""
 PROLOG_S = 60.0
 """A site's Prolog that fails has failed by then."""
+REFUSED_S = 3.0
+"""Slurm ends a start that PrologSlurmctld refused within this, and its note may be younger than what a pass has read."""
 DRAINED_AFTER_S = 3.0
 """Slurm ends a job whose Prolog failed, and drains the node a moment later, while the job is completing."""
 LOST_AFTER_S = 600.0
@@ -289,8 +291,11 @@ class _Observer:
             # A state that is not known stays for a while, and is not worth asking for again and again.
             strange = verdict.why if verdict.strange else ""
             return Look(Unknown(verdict.why), soon=not strange, strange=strange)
-        if outcome is Outcome.CANCELLED and self.was_refused():
-            outcome = Outcome.LAUNCH_FAILED
+        if outcome is Outcome.CANCELLED:
+            if self.was_refused():
+                outcome = Outcome.LAUNCH_FAILED
+            elif self.may_be_refused(told):
+                return Look(Unknown("whether it was refused, a note tells in a moment"), soon=True)
         ran_s = ran_without_a_sign(told, execution) if outcome is Outcome.FAILED else None
         if ran_s is not None and ran_s <= PROLOG_S:
             if self.on_drained_node(told):
@@ -336,6 +341,13 @@ class _Observer:
         refused = max(refusal.restart for refusal in self.submission.refusals)
         started = [execution.epoch.restart for execution in self.submission.executions if execution.started]
         return all(restart <= refused for restart in started)
+
+    def may_be_refused(self, told: port.JobDetail) -> bool:
+        """Root cancelled it, as what is refused is, and so lately that the note can be younger than this pass."""
+        hook = (self.view.config or {}).get("PrologSlurmctld", "")
+        if self.asked or self.view.notes is None or hook in {"", "(null)"} or told.by_uid not in {None, 0}:
+            return False
+        return -SKEW_S < self.view.at - (told.end_time or 0) < REFUSED_S
 
     def rows(self) -> list[port.JobDetail] | None:
         """The rows of this object, oldest first: its owner's, and not those of another job with the same id."""

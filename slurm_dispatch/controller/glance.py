@@ -57,7 +57,10 @@ def glance(states: Mapping[str, State], port: SlurmPort, home: str = "") -> Glan
     reasons: dict[str, str] = {}
     troubles: list[str] = []
     for place, there in sorted(found.items()):
-        queue = (port if place == HERE else port.at(place)).queue()
+        try:
+            queue = (port if place == HERE else port.at(place)).queue()
+        except ValueError as error:
+            queue = Unknown(str(error))
         if isinstance(queue, Unknown):
             troubles.append(queue.why if place == HERE else f"cluster {place}: {queue.why}")
             continue

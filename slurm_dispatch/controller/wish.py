@@ -72,7 +72,10 @@ def view_of(means: Means, config: Mapping[str, str] | Unknown, *, host: str, clu
 
 def _elsewhere(means: Means, place: str) -> tuple[Queue | Unknown, Mapping[str, str] | None]:
     """Another cluster's queue and configuration."""
-    there = means.port.at(place)
+    try:
+        there = means.port.at(place)
+    except ValueError as error:
+        return Unknown(str(error)), None
     queue = there.queue()
     config = there.config() if isinstance(queue, Queue) else Unknown("")
     return queue, None if isinstance(config, Unknown) else config

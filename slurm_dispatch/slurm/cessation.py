@@ -98,8 +98,8 @@ def _said(finished: Finished) -> str:
 class SlurmNodes:
     """What the hooks of each node have said, and whether Slurm gave up on a process there.
 
-    :param reasons: why nodes are drained, by node (every node of the cluster, most with nothing): from how long it may
-        take, and the cluster's name.
+    :param reasons: why nodes are drained, by node (every node of the cluster, most with nothing); of how many seconds
+        it may take, and the cluster's name.
     """
 
     source = SLURM_NODES
@@ -203,7 +203,13 @@ def reasons_on(
             return config
         home = config.get("ClusterName", "")
     left_s = max(0.0, until - time.monotonic())
-    return drain_reasons(environment, left_s, "" if cluster in {"", home} else commands.at(cluster).cluster or "")
+    if cluster in {"", home}:
+        return drain_reasons(environment, left_s)
+    try:
+        there = commands.at(cluster)
+    except ValueError as error:
+        return Unknown(str(error))
+    return drain_reasons(environment, left_s, there.cluster or "")
 
 
 def drain_reasons(environment: Mapping[str, str], deadline_s: float, other: str = "") -> dict[str, str] | Unknown:

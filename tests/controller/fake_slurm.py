@@ -168,7 +168,8 @@ class FakeSlurm:
         return FakeSlurm(os.path.join(self.folder, "clusters", cluster), name=cluster)
 
     def submit(self, call: SbatchCall, accepted: Callable[[Accepted], None] | None = None) -> SubmitAnswer:
-        goal = next((text.partition("=")[2] for text in reversed(call.argv) if text.startswith("--clusters=")), self.name)
+        named = [text.partition("=")[2] for text in call.argv if text.startswith("--clusters=")]
+        goal = named[-1] if named else self.name
         if goal != self.name:
             answer = self.at(goal).submit(call)
             if isinstance(answer, Accepted):

@@ -1,4 +1,4 @@
-"""Jobs on other clusters than the one whose commands the tick runs: ``-M``, and a state folder of several clusters."""
+"""Jobs on other clusters than the one whose commands the tick runs: ``-M``, and one state folder for several."""
 
 from __future__ import annotations
 
