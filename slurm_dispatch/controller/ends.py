@@ -33,7 +33,7 @@ BLAMED_MAX = 64
 PROLOG_S = 60.0
 """A site's Prolog that fails has failed by then."""
 REFUSED_S = 3.0
-"""Slurm ends a start that PrologSlurmctld refused within this, and its note may be younger than what a pass has read."""
+"""Slurm ends a refused start at once, and the note of PrologSlurmctld may be younger than what a pass has read."""
 DRAINED_AFTER_S = 3.0
 """Slurm ends a job whose Prolog failed, and drains the node a moment later, while the job is completing."""
 LOST_AFTER_S = 600.0

@@ -32,6 +32,7 @@ from slurm_dispatch.submit.run import (
     wait_s,
     write_answer,
 )
+from slurm_dispatch.submit.waiting import until_over
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -97,7 +98,7 @@ def submit_first(
     spec, message_timeout_s, config = _asked(request.spec, site, port)
     spec = replace(spec, generation=prepare_root(spec.root, adopt=request.settings.flag("adopt-root")))
     record, call = _record(request, spec, environment, folder, by=by, deadline_s=site.submit_timeout_s)
-    first = _First(request, spec, record, port, site, by, say, config)
+    first = _First(request, spec, record, port, site, by, say, folder.last_tick, config)
     return first.came_of(first.submit(call, wait_s(site.submit_timeout_s, message_timeout_s)))
 
 
@@ -112,6 +113,7 @@ class _First:
     site: Site
     by: str
     say: Callable[[str], None]
+    last_tick: Callable[[], float | None]
     config: Mapping[str, str] = field(default_factory=dict)
 
     def submit(self, call: SbatchCall, settle_after_s: float) -> SubmitAnswer | Superseded | Overtaken:
@@ -146,7 +148,7 @@ class _First:
     def came_of(self, answer: SubmitAnswer | Superseded | Overtaken) -> int:
         """What follows from the answer; the exit status."""
         if isinstance(answer, Accepted):
-            return self._waited(answer) if self.request.waits and answer.status == 0 else answer.status
+            return self._waited(answer) if self.request.waits else answer.status
         if isinstance(answer, Rejected):
             reason = f"sbatch refused it: {answer.message}"[:2000]
             body = {"why": "rejected", "reason": reason}
@@ -194,7 +196,13 @@ class _First:
         )
 
     def _waited(self, answer: Accepted) -> int:
-        """sbatch --wait ends with 0 for a job that was cancelled in the queue (seen on 24.11): not success."""
+        """What became of the job in the end; where nobody goes on with it, what sbatch said of its first submission.
+
+        sbatch --wait ends with 0 for a job that was cancelled in the queue (seen on 24.11): not success.
+        """
+        over = until_over(self.record, self.last_tick, self.say)
+        if over is not None or answer.status != 0:
+            return answer.status if over is None else over
         number = answer.slurm_job_id
         there = self._port_of(answer.cluster or "" if self.spec.clusters else "")
         found = there.detail([number])[number]
