@@ -232,6 +232,9 @@ class _Observer:
             away = self.details.has_accounting is not False and self.rows() is None
             if away or (row is None and (hidden or coming) and age_s < LOST_AFTER_S):
                 return Look(Unknown("accounting does not tell yet how it ended"), soon=True)
+            lost = self.lost() if hidden and row is None else None
+            if lost is not None:
+                return lost  # a node can complete for days, and nothing else will ever tell
         return self.verdict(detail, row)
 
     def explained(self, detail: port.JobDetail) -> tuple[port.JobDetail | None, bool]:
@@ -255,19 +258,10 @@ class _Observer:
             return Look(Unknown("not in the queue, and accounting does not answer"))
         if rows and rows[-1].states & OVER:
             return self.verdict(rows[-1], rows[-1])
-        ended = [note for note in self.view.notes_of(self.spec.job) if self.is_end(note)]
-        if ended and self.view.at - min(note.at for note in ended) >= LOST_AFTER_S:
-            start_time = ended[-1].body.get("start_time")
-            return Look(
-                ObjectEnded(
-                    self.submission.number,
-                    self.slurm_job_id,
-                    Outcome.LOST,
-                    _evidence(None, "end note"),
-                    None,
-                    start_time,
-                )
-            )
+        ended = any(self.is_end(note) for note in self.view.notes_of(self.spec.job))
+        lost = self.lost()
+        if lost is not None:
+            return lost
         if self.asked and isinstance(self.details.detail(self.slurm_job_id), port.Absent):
             # Slurm's own word that there is no such object, and a person's that nothing is to come after it.
             # Should it come back nevertheless, it is a stray of a closed job.
@@ -277,7 +271,17 @@ class _Observer:
         why = f", and {'/'.join(sorted(rows[-1].states))} in accounting" if rows else ", and not in accounting"
         if rows is None:
             why = ""
-        return Look(Unknown(f"Slurm does not know it any more: not in the queue{why}"), soon=bool(ended))
+        return Look(Unknown(f"Slurm does not know it any more: not in the queue{why}"), soon=ended)
+
+    def lost(self) -> Look | None:
+        """It ended long ago, by its end note, and no source says how."""
+        ended = [note for note in self.view.notes_of(self.spec.job) if self.is_end(note)]
+        if not ended or self.view.at - min(note.at for note in ended) < LOST_AFTER_S:
+            return None
+        evidence, start_time = _evidence(None, "end note"), ended[-1].body.get("start_time")
+        return Look(
+            ObjectEnded(self.submission.number, self.slurm_job_id, Outcome.LOST, evidence, None, start_time)
+        )
 
     def verdict(self, detail: port.JobDetail, row: port.JobDetail | None) -> Look:
         """The outcome; ``row`` is accounting's word where it was needed."""
