@@ -106,7 +106,7 @@ def _text(key: str, state: State, facts: Sequence[Fact], seen: Glance, now: floa
     from slurm_dispatch.controller.glance import waits_for
     from slurm_dispatch.errors import one_line
     from slurm_dispatch.records.describe import state_text
-    from slurm_dispatch.records.helper import silent_text
+    from slurm_dispatch.records.silent import silent_text
 
     spec = state.spec
     script = "--wrap" if spec.wrap else dash(spec.script_name)

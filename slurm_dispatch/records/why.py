@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING
 from slurm_dispatch.model.outcome import Action, Outcome
 from slurm_dispatch.records.describe import fact_text, state_text
 from slurm_dispatch.records.elders import not_ceased
-from slurm_dispatch.records.helper import silent_text
 from slurm_dispatch.records.law import Phase
 from slurm_dispatch.records.policy import Policy
+from slurm_dispatch.records.silent import silent_text
 from slurm_dispatch.records.verdict import rule_of, used_of
 
 if TYPE_CHECKING:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from slurm_dispatch.records.helper import silent_helper, silent_text
+from slurm_dispatch.records.silent import silent_helper, silent_text
 from slurm_dispatch.records.why import explain
 from tests.records.life import Life, start_body
 
