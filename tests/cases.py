@@ -22,8 +22,8 @@ class Row:
     """One case of the table.
 
     :ivar tests: as ``folder/file.py::function``, below ``tests/``.
-    :ivar remark: ``half: ...`` where only a part of the right behaviour is shown, ``refused: ...`` where what the case
-        is about is not taken on, ``later: ...`` where nothing is shown.
+    :ivar remark: ``half: ...`` where only a part of the right behaviour is shown, ``refused: ...`` where what the
+        case is about is not taken on, ``later: ...`` where nothing is shown.
     """
 
     case: str
