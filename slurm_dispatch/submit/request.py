@@ -164,7 +164,7 @@ def prepare(
         word = "--unprotected" if settings.flag("unprotected") else "--test-only"
         return plain(f"the script's {word} leaves it to sbatch alone")
     _refuse(options, hetjob=hetjob)
-    clusters = _clusters(options.value("clusters") or "")
+    clusters = clusters_of(options.value("clusters") or "")
     root = _root(settings, paths, need_root=need_root)
     spec = replace(_spec(line, script, settings, options, paths=paths, site=site, root=root), clusters=clusters)
     bounded = bounds_of(spec, site)
@@ -198,7 +198,7 @@ def _refuse(options: Options, *, hetjob: bool) -> None:
         )
 
 
-def _clusters(text: str) -> tuple[str, ...]:
+def clusters_of(text: str) -> tuple[str, ...]:
     """The clusters that ``-M`` names: on each of them the job is looked for, and nowhere else."""
     # Slurm keeps their names in small letters.
     names = tuple(dict.fromkeys(name.strip().lower() for name in text.split(",") if name.strip()))
