@@ -41,8 +41,8 @@ def silent_text(state: State) -> str:
         return ""
     return (
         f"that of attempt {execution.attempt} was heard of last at step {execution.step} and not at the end: it died "
-        f"before its script, and what was saved after that is not published (dispatch ls {state.spec.job}, dispatch "
-        "publish)"
+        "before its script, or could not hand its end on; if it died, what was saved after that is not published "
+        f"(dispatch ls {state.spec.root}, dispatch publish)"
     )
 
 
