@@ -42,7 +42,7 @@ def silent_text(state: State) -> str:
     return (
         f"that of attempt {execution.attempt} was heard of last at step {execution.step} and not at the end: it died "
         "before its script, or could not hand its end on; if it died, what was saved after that is not published "
-        f"(dispatch ls --checkpoint {state.spec.root}, dispatch publish)"
+        f"(dispatch ls --root {state.spec.root}, dispatch publish)"
     )
 
 
