@@ -9,6 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
+from slurm_dispatch.controller.evidence import OVER, evidence_of, in_trouble, limits_of
 from slurm_dispatch.errors import BadDataError
 from slurm_dispatch.model.hostlist import expand
 from slurm_dispatch.model.outcome import Outcome
@@ -28,8 +29,6 @@ if TYPE_CHECKING:
 
 SKEW_S = 300.0
 """How far the clocks of the submitting host and of slurmctld may differ."""
-BLAMED_MAX = 64
-"""Nodes that the evidence of an end names."""
 PROLOG_S = 60.0
 """A site's Prolog that fails has failed by then."""
 REFUSED_S = 3.0
@@ -53,23 +52,6 @@ WAITING = frozenset(
 )
 ALIVE = WAITING | {"RUNNING", "SUSPENDED", "STOPPED", "RESIZING", "SIGNALING", "STAGE_OUT"}
 """States of an object that has not ended. COMPLETING is none of them: it hides what the object is."""
-OVER = frozenset(
-    {
-        "COMPLETED",
-        "FAILED",
-        "CANCELLED",
-        "TIMEOUT",
-        "NODE_FAIL",
-        "BOOT_FAIL",
-        "PREEMPTED",
-        "OUT_OF_MEMORY",
-        "DEADLINE",
-        "LAUNCH_FAILED",
-        "RECONFIG_FAIL",
-        "REVOKED",
-    }
-)
-"""Base states of an object that ended."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -196,7 +178,7 @@ class _Observer:
         if row is None:
             if self.details.has_accounting is not False:
                 return here  # asked again by the next tick
-            outcome, evidence = Outcome.LOST, _evidence(None, "restart count")
+            outcome, evidence = Outcome.LOST, evidence_of(None, "restart count")
         else:
             verdict = classify(row, _helper(execution), started=True)
             outcome, evidence = verdict.outcome or Outcome.LOST, self.evidence(row, execution)
@@ -266,7 +248,7 @@ class _Observer:
             # Slurm's own word that there is no such object, and a person's that nothing is to come after it.
             # Should it come back nevertheless, it is a stray of a closed job.
             return Look(
-                ObjectEnded(self.submission.number, self.slurm_job_id, Outcome.LOST, _evidence(None, "slurmctld"))
+                ObjectEnded(self.submission.number, self.slurm_job_id, Outcome.LOST, evidence_of(None, "slurmctld"))
             )
         why = f", and {'/'.join(sorted(rows[-1].states))} in accounting" if rows else ", and not in accounting"
         if rows is None:
@@ -278,7 +260,7 @@ class _Observer:
         ended = [note for note in self.view.notes_of(self.spec.job) if self.is_end(note)]
         if not ended or self.view.at - min(note.at for note in ended) < LOST_AFTER_S:
             return None
-        evidence, start_time = _evidence(None, "end note"), ended[-1].body.get("start_time")
+        evidence, start_time = evidence_of(None, "end note"), ended[-1].body.get("start_time")
         return Look(
             ObjectEnded(self.submission.number, self.slurm_job_id, Outcome.LOST, evidence, None, start_time)
         )
@@ -331,7 +313,7 @@ class _Observer:
 
     def evidence(self, detail: port.JobDetail, execution: Execution | None) -> dict[str, Any]:
         """What the end stands on, with the object's limits and the nodes to blame where they are known."""
-        found = _evidence(detail, detail.source)
+        found = evidence_of(detail, detail.source)
         limits, nodes = limits_of(detail), in_trouble(execution, self.view.site.nodes)
         return {**found, **({"limits": limits} if limits else {}), **({"nodes": nodes} if nodes else {})}
 
@@ -443,46 +425,6 @@ def ran_without_a_sign(detail: port.JobDetail, execution: Execution | None) -> f
     if _helper(execution) is not None or (detail.exit_status, detail.exit_signal) != (1, 0):
         return None
     return None if begin is None or end is None else float(end - begin)
-
-
-def limits_of(detail: port.JobDetail) -> dict[str, float]:
-    """The limits that Slurm had for the object: seconds and megabytes, as far as it says them."""
-    limits = (("time_s", detail.time_limit_s), ("mem_mb", detail.memory_mb))
-    return {name: float(value) for name, value in limits if value}
-
-
-def in_trouble(execution: Execution | None, nodes: port.Nodes | port.Unknown) -> list[str]:
-    """The nodes of an execution that are silent, down or drained now: they are to be blamed before the others."""
-    if execution is None or isinstance(nodes, port.Unknown):
-        return []
-    bad = {node.name for node in nodes.nodes if node.in_trouble}
-    try:
-        return [name for name in expand(execution.nodes) if name in bad][:BLAMED_MAX]
-    except BadDataError:
-        return []
-
-
-def _evidence(detail: port.JobDetail | None, source: str) -> dict[str, Any]:
-    if detail is None:
-        return {
-            "state": None,
-            "flags": [],
-            "reason": "",
-            "exit_code": None,
-            "signal": None,
-            "by_uid": None,
-            "source": source,
-        }
-    base = sorted(detail.states & OVER) or sorted(detail.states)
-    return {
-        "state": base[0],
-        "flags": sorted(detail.states),
-        "reason": detail.reason,
-        "exit_code": detail.exit_status,
-        "signal": detail.exit_signal,
-        "by_uid": detail.by_uid,
-        "source": source,
-    }
 
 
 __all__ = ["ALIVE", "LOST_AFTER_S", "OVER", "SKEW_S", "WAITING", "Look", "in_time", "look", "look_elder"]
