@@ -22,7 +22,8 @@ class Row:
     """One case of the table.
 
     :ivar tests: as ``folder/file.py::function``, below ``tests/``.
-    :ivar remark: ``half: ...`` where only a part of the right behaviour is shown, ``later: ...`` where nothing is.
+    :ivar remark: ``half: ...`` where only a part of the right behaviour is shown, ``refused: ...`` where what the
+        case is about is not taken on, ``later: ...`` where nothing is shown.
     """
 
     case: str

@@ -50,13 +50,14 @@ def command(*, fields: bool, timeout: float) -> int:
 def reasons_of(execution: AskedExecution, timeout_s: float) -> Mapping[str, str] | Unknown:
     """Why nodes are drained, where that matters at all."""
     from slurm_dispatch.config.site import load_site
-    from slurm_dispatch.slurm.cessation import drain_reasons
+    from slurm_dispatch.slurm.cessation import reasons_on
     from slurm_dispatch.slurm.commands import commands_environment
     from slurm_dispatch.slurm.port import Unknown
 
     if not any(word.clean for word in execution.words):
         return Unknown("not asked")
-    return drain_reasons(commands_environment(load_site().slurm_bin or ""), timeout_s)
+    site = load_site()
+    return reasons_on(execution.cluster, commands_environment(site.slurm_bin or ""), timeout_s, site.cluster or "")
 
 
 def lines(execution: AskedExecution, reasons: Mapping[str, str] | Unknown) -> str:

@@ -107,6 +107,7 @@ def _text(key: str, state: State, facts: Sequence[Fact], seen: Glance, now: floa
     from slurm_dispatch.controller.glance import waits_for
     from slurm_dispatch.errors import one_line
     from slurm_dispatch.records.describe import state_text
+    from slurm_dispatch.records.silent import silent_text
 
     spec = state.spec
     script = "--wrap" if spec.wrap else dash(spec.script_name)
@@ -129,6 +130,9 @@ def _text(key: str, state: State, facts: Sequence[Fact], seen: Glance, now: floa
     changed = _on_disk(state)
     if changed:
         lines.insert([name for name, _ in lines].index("script") + 1, ("on disk", changed))
+    helper = silent_text(state)
+    if helper:
+        lines.append(("helper", helper))
     if state.hold is not None:
         hold = state.hold
         lines.append(("hold", f"{hold.reason}, by {hold.by}, {both(hold.at, now)}"))
@@ -184,7 +188,9 @@ def _submission_table(state: State) -> str:
 
     rows = []
     for submission in state.submissions:
-        slurm = None if submission.object is None else submission.object.slurm_job_id
+        slurm = None if submission.object is None else str(submission.object.slurm_job_id)
+        if submission.object is not None and state.spec.clusters:
+            slurm = f"{slurm}@{submission.object.cluster}"
         ends = {end.restart: end for end in submission.ends}
         last = submission.ends[-1].outcome.value if submission.ends else None
         head = [str(submission.number), dash(slurm)]

@@ -73,7 +73,8 @@ def ask_slurm(states: dict[str, State], site: Site) -> Glance:
     from slurm_dispatch.slurm.commands import SlurmCommands, commands_environment
 
     environment = commands_environment(site.slurm_bin or "")
-    return glance(states, SlurmCommands(environment, timeout_s=min(TIMEOUT_S, site.query_timeout_s)))
+    port = SlurmCommands(environment, timeout_s=min(TIMEOUT_S, site.query_timeout_s))
+    return glance(states, port, site.cluster or "")
 
 
 def whose(user: str | None) -> int | None:

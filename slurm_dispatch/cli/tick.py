@@ -122,7 +122,7 @@ def make_asker(site: Site, environment: Mapping[str, str]) -> Asker | None:
     from slurm_dispatch.controller.cessation import Asker
     from slurm_dispatch.slurm.cessation import signal_of
 
-    signal = signal_of(site.cessation, environment)
+    signal = signal_of(site.cessation, environment, site.cluster or "")
     if signal is None:
         return None
     return Asker(signal, user=site.cessation_user or site.slurm_user, timeout_s=site.cessation_timeout_s)

@@ -55,6 +55,8 @@ def text(key: str, name: str, why: Why, away: str = "") -> str:
     lines.append(f"decided{number}: {why.what}" if why.decision is not None else why.what)
     if why.rule:
         lines.append(f"by the rule: {why.rule}")
+    if why.helper:
+        lines.append(f"its helper: {why.helper}")
     if why.stands_on:
         lines += ["", "It stands on these facts:"]
         width = len(str(max(seq for seq, _ in why.stands_on)))

@@ -163,6 +163,8 @@ def parse_site(path: str, content: dict[str, Any], text: str = "") -> Site:
         wrong.append(f"{_where(lines, 'max_submissions')}it is more than most_submissions")
     if wrong:
         raise ConfigurationError(f"{show(path)}: " + " | ".join(wrong))
+    if values["cluster"] is not None:
+        values["cluster"] = values["cluster"].lower()  # as Slurm keeps it, and tells it to the hooks
     given = {name: lines.get(name, 0) for name in content}
     given.update({name: line for name, line in lines.items() if name.startswith("limit.")})
     return Site(path=path, **values, given=given)

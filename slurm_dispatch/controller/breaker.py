@@ -118,12 +118,17 @@ def _by_owner(uids: Iterable[int]) -> dict[int, int]:
 
 
 def _drained_in_a_row(ends: Iterable[End], drained: Mapping[str, float], now: float) -> list[End]:
-    """The newest ends, as long as each of them left a node drained that is drained still."""
+    """The newest ends, as long as each of them left a node drained that is drained still.
+
+    Slurm drains a node a while after the end, when it gives up on a process: an end that is younger than that says
+    nothing yet, and does not end the row.
+    """
     row: list[End] = []
     for end in sorted((end for end in ends if end.at <= now), key=lambda end: end.at, reverse=True):
-        if not any(abs(drained[node] - end.at) <= DRAIN_LAG_S for node in end.nodes if node in drained):
+        if any(abs(drained[node] - end.at) <= DRAIN_LAG_S for node in end.nodes if node in drained):
+            row.append(end)
+        elif now - end.at > DRAIN_LAG_S:
             break
-        row.append(end)
     return row
 
 

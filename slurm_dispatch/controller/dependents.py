@@ -18,6 +18,7 @@ from slurm_dispatch.controller import elders
 from slurm_dispatch.errors import DispatchError, one_line
 from slurm_dispatch.records.facts import DEPENDENTS_MAX, LEFT_MAX
 from slurm_dispatch.records.fold import fold
+from slurm_dispatch.records.places import place_of
 from slurm_dispatch.records.verdict import NEVER
 from slurm_dispatch.slurm.dependency import mentioned, moved
 from slurm_dispatch.slurm.port import Unknown
@@ -28,7 +29,7 @@ from slurm_dispatch.submit.depends import repeat, waits
 if TYPE_CHECKING:
     from slurm_dispatch.controller.view import Details, View
     from slurm_dispatch.records.actions import Repoint
-    from slurm_dispatch.records.state import State
+    from slurm_dispatch.records.state import SlurmObject, State
     from slurm_dispatch.slurm.port import Dependent
     from slurm_dispatch.state.jobs import Record
 
@@ -45,10 +46,12 @@ class Dependents:
     def before(self, state: State) -> dict[str, Any] | None:
         """The body of a fact ``dependents``, to be appended before the job is submitted again or requeued; ``None``:
         nothing depends on it, or the record says already that something does."""
-        names = self._objects(state)
-        if not names or state.dependents:
+        it = next((it.object for it in reversed(state.submissions) if it.object is not None), None)
+        if it is None or state.dependents:
             return None
-        answer = self._details.dependents(state.spec.uid)
+        place = self._place(state, it)
+        names = self._objects(state, place)
+        answer = self._at(place).dependents(state.spec.uid)
         if isinstance(answer, Unknown):
             return {"jobs": None}
         found = [it.slurm_job_id for it in answer if _waits_for(it, names, state)]
@@ -70,17 +73,18 @@ class Dependents:
         if new in self._tried:
             return None, ""
         self._tried.add(new)
-        answer = self._details.port.dependents(state.spec.uid)
+        place = self._place(state, action.object)
+        answer = self._at(place).port.dependents(state.spec.uid)
         if isinstance(answer, Unknown):
             return None, f"whether jobs depend on it is not known: {answer.why}"
-        old = self._objects(state) - {new}
+        old = self._objects(state, place) - {new}
         done: list[int] = []
         left: list[dict[str, Any]] = []
         for it in answer:
             text = moved(it.text, old, new)
             if text is None or it.slurm_job_id == new or not _waits_for(it, old | {new}, state):
                 continue
-            why = self._change(it, action, text)
+            why = self._change(it, place, text)
             if why is None:
                 return None, f"cannot re-point Slurm job {it.slurm_job_id}: Slurm does not answer"
             if why:
@@ -91,7 +95,7 @@ class Dependents:
             left[LEFT_MAX - 1]["why"] += f"; and {len(left) - LEFT_MAX} more"
         return {"slurm_job_id": new, "moved": sorted(done)[:DEPENDENTS_MAX], "left": left[:LEFT_MAX]}, ""
 
-    def _change(self, it: Dependent, action: Repoint, text: str) -> str | None:
+    def _change(self, it: Dependent, place: str, text: str) -> str | None:
         """Why it cannot be changed, empty if it was; ``None``: nobody knows."""
         if it.state != "PENDING":
             return "Slurm cancelled it, since what it waited for had ended"
@@ -99,18 +103,24 @@ class Dependents:
             number = it.slurm_job_id
             return f"it is an array, which its owner can change: scontrol update JobId={number} Dependency={text}"
         try:
-            answer = self._details.port.update(
-                it.slurm_job_id, action.object.cluster or None, {"Dependency": text}
-            )
+            answer = self._details.port.update(it.slurm_job_id, place or None, {"Dependency": text})
         except ValueError as error:
             return str(error)
         if answer.done:
             return ""
         return answer.why if answer.refused else None
 
-    def _objects(self, state: State) -> frozenset[int]:
-        """Every Slurm job that this job has had, also as one that it superseded, and that is nobody else's now."""
-        found = _ids(state)
+    def _place(self, state: State, it: SlurmObject) -> str:
+        return place_of(state.spec, it.cluster, self._view.cluster)
+
+    def _at(self, place: str) -> Details:
+        """Slurm's details of that cluster: dependents are jobs of the same one."""
+        return self._details.at(place, self._view.of(place).accounting)
+
+    def _objects(self, state: State, place: str) -> frozenset[int]:
+        """Every Slurm job that this job has had on that cluster, also as one that it superseded, and that is nobody
+        else's now."""
+        found = self._ids(state, place)
         key, seen = state.spec.supersedes, 0
         while key is not None and seen < elders.CHAIN_MAX:
             try:
@@ -119,20 +129,20 @@ class Dependents:
                 break
             if elder.spec.uid != state.spec.uid:
                 break
-            found |= _ids(elder) - ({state.spec.keep} if state.spec.keep is not None else set())
+            found |= self._ids(elder, place) - ({state.spec.keep} if state.spec.keep is not None else set())
             key, seen = elder.spec.supersedes, seen + 1
-        return frozenset(number for number in found if not self._is_anothers(state, number))
+        return frozenset(number for number in found if not self._is_anothers(state, place, number))
 
-    def _is_anothers(self, state: State, number: int) -> bool:
-        queued = self._view.of_id(number)
+    def _ids(self, state: State, place: str) -> set[int]:
+        found = [it.object for it in state.submissions if it.object is not None]
+        return {it.slurm_job_id for it in found if self._place(state, it) == place}
+
+    def _is_anothers(self, state: State, place: str, number: int) -> bool:
+        queued = self._view.of(place).of_id(number)
         if queued is None:
             return False
         keys = {state.spec.job, state.spec.supersedes}
         return queued.uid != state.spec.uid or (queued.word is not None and queued.word.job not in keys)
-
-
-def _ids(state: State) -> set[int]:
-    return {it.object.slurm_job_id for it in state.submissions if it.object is not None}
 
 
 def _waits_for(it: Dependent, names: frozenset[int], state: State) -> bool:

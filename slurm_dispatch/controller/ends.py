@@ -9,10 +9,12 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
+from slurm_dispatch.controller.evidence import OVER, evidence_of, in_trouble, limits_of
 from slurm_dispatch.errors import BadDataError
 from slurm_dispatch.model.hostlist import expand
 from slurm_dispatch.model.outcome import Outcome
 from slurm_dispatch.records.observation import ObjectAlive, ObjectEnded, Unknown
+from slurm_dispatch.records.places import place_of
 from slurm_dispatch.slurm import port
 from slurm_dispatch.slurm.classify import HelperEnd, classify
 from slurm_dispatch.slurm.holds import held_by
@@ -28,10 +30,10 @@ if TYPE_CHECKING:
 
 SKEW_S = 300.0
 """How far the clocks of the submitting host and of slurmctld may differ."""
-BLAMED_MAX = 64
-"""Nodes that the evidence of an end names."""
 PROLOG_S = 60.0
 """A site's Prolog that fails has failed by then."""
+REFUSED_S = 3.0
+"""Slurm ends a refused start at once, and the note of PrologSlurmctld may be younger than what a pass has read."""
 DRAINED_AFTER_S = 3.0
 """Slurm ends a job whose Prolog failed, and drains the node a moment later, while the job is completing."""
 TWICE_S = 30.0
@@ -53,23 +55,6 @@ WAITING = frozenset(
 )
 ALIVE = WAITING | {"RUNNING", "SUSPENDED", "STOPPED", "RESIZING", "SIGNALING", "STAGE_OUT"}
 """States of an object that has not ended. COMPLETING is none of them: it hides what the object is."""
-OVER = frozenset(
-    {
-        "COMPLETED",
-        "FAILED",
-        "CANCELLED",
-        "TIMEOUT",
-        "NODE_FAIL",
-        "BOOT_FAIL",
-        "PREEMPTED",
-        "OUT_OF_MEMORY",
-        "DEADLINE",
-        "LAUNCH_FAILED",
-        "RECONFIG_FAIL",
-        "REVOKED",
-    }
-)
-"""Base states of an object that ended."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,10 +77,11 @@ def look(state: State, view: View, details: Details) -> Look:
     submission, current = state.current, state.object
     if submission is None or current is None:
         return Look(Unknown("no object"))
+    place = place_of(state.spec, current.cluster, view.cluster)
+    view = view.of(place)
     if isinstance(view.queue, port.Unknown):
         return Look(Unknown(view.queue.why))
-    if view.cluster and current.cluster != view.cluster:
-        return Look(Unknown(f"the object is on cluster {current.cluster}, and this tick asks {view.cluster}"))
+    details = details.at(place, view.accounting)
     if submission.at > view.at:
         return Look(Unknown("submitted after the queue was asked"))
     return _Observer(state.spec, submission, current.slurm_job_id, view, details, state.request is not None).look()
@@ -106,10 +92,11 @@ def look_elder(state: State, view: View, details: Details) -> ObjectAlive | Obje
     elder = state.elder
     if elder is None or elder.object is None:
         return Unknown("no object")
+    place = place_of(state.spec, elder.object.cluster, view.cluster)
+    view = view.of(place)
     if isinstance(view.queue, port.Unknown):
         return Unknown(view.queue.why)
-    if view.cluster and elder.object.cluster != view.cluster:
-        return Unknown(f"the object is on cluster {elder.object.cluster}, and this tick asks {view.cluster}")
+    details = details.at(place, view.accounting)
     observer = _Observer(state.spec, elder, elder.object.slurm_job_id, view, details, state.request is not None)
     return observer.look().object
 
@@ -204,7 +191,7 @@ class _Observer:
         if row is None:
             if self.details.has_accounting is not False:
                 return here  # asked again by the next tick
-            outcome, evidence = Outcome.LOST, _evidence(None, "restart count")
+            outcome, evidence = Outcome.LOST, evidence_of(None, "restart count")
         else:
             verdict = classify(row, _helper(execution), started=True)
             outcome, evidence = verdict.outcome or Outcome.LOST, self.evidence(row, execution)
@@ -240,6 +227,9 @@ class _Observer:
             away = self.details.has_accounting is not False and self.rows() is None
             if away or (row is None and (hidden or coming) and age_s < LOST_AFTER_S):
                 return Look(Unknown("accounting does not tell yet how it ended"), soon=True)
+            lost = self.lost() if hidden and row is None else None
+            if lost is not None:
+                return lost  # a node can complete for days, and nothing else will ever tell
         return self.verdict(detail, row)
 
     def explained(self, detail: port.JobDetail) -> tuple[port.JobDetail | None, bool]:
@@ -263,29 +253,30 @@ class _Observer:
             return Look(Unknown("not in the queue, and accounting does not answer"))
         if rows and rows[-1].states & OVER:
             return self.verdict(rows[-1], rows[-1], known=False)
-        ended = [note for note in self.view.notes_of(self.spec.job) if self.is_end(note)]
-        if ended and self.view.at - min(note.at for note in ended) >= LOST_AFTER_S:
-            start_time = ended[-1].body.get("start_time")
-            return Look(
-                ObjectEnded(
-                    self.submission.number,
-                    self.slurm_job_id,
-                    Outcome.LOST,
-                    _evidence(None, "end note"),
-                    None,
-                    start_time,
-                )
-            )
+        ended = any(self.is_end(note) for note in self.view.notes_of(self.spec.job))
+        lost = self.lost()
+        if lost is not None:
+            return lost
         if self.asked and isinstance(self.details.detail(self.slurm_job_id), port.Absent):
             # Slurm's own word that there is no such object, and a person's that nothing is to come after it.
             # Should it come back nevertheless, it is a stray of a closed job.
             return Look(
-                ObjectEnded(self.submission.number, self.slurm_job_id, Outcome.LOST, _evidence(None, "slurmctld"))
+                ObjectEnded(self.submission.number, self.slurm_job_id, Outcome.LOST, evidence_of(None, "slurmctld"))
             )
         why = f", and {'/'.join(sorted(rows[-1].states))} in accounting" if rows else ", and not in accounting"
         if rows is None:
             why = ""
-        return Look(Unknown(f"Slurm does not know it any more: not in the queue{why}"), soon=bool(ended))
+        return Look(Unknown(f"Slurm does not know it any more: not in the queue{why}"), soon=ended)
+
+    def lost(self) -> Look | None:
+        """It ended long ago, by its end note, and no source says how."""
+        ended = [note for note in self.view.notes_of(self.spec.job) if self.is_end(note)]
+        if not ended or self.view.at - min(note.at for note in ended) < LOST_AFTER_S:
+            return None
+        evidence, start_time = evidence_of(None, "end note"), ended[-1].body.get("start_time")
+        return Look(
+            ObjectEnded(self.submission.number, self.slurm_job_id, Outcome.LOST, evidence, None, start_time)
+        )
 
     def verdict(self, detail: port.JobDetail, row: port.JobDetail | None, *, known: bool = True) -> Look:
         """The outcome; ``row`` is accounting's word where it was needed.
@@ -303,10 +294,13 @@ class _Observer:
             # A state that is not known stays for a while, and is not worth asking for again and again.
             strange = verdict.why if verdict.strange else ""
             return Look(Unknown(verdict.why), soon=not strange, strange=strange)
-        if outcome is Outcome.CANCELLED and (self.was_refused() or self.was_started_twice(told)):
-            outcome = Outcome.LAUNCH_FAILED
-        elif outcome is Outcome.CANCELLED and told.by_uid is None and not known and not self.asked:
-            outcome = Outcome.LOST
+        if outcome is Outcome.CANCELLED:
+            if self.was_refused() or self.was_started_twice(told):
+                outcome = Outcome.LAUNCH_FAILED
+            elif self.may_be_refused(told):
+                return Look(Unknown("whether it was refused, a note tells in a moment"), soon=True)
+            elif told.by_uid is None and not known and not self.asked:
+                outcome = Outcome.LOST
         ran_s = ran_without_a_sign(told, execution) if outcome is Outcome.FAILED else None
         if ran_s is not None and ran_s <= PROLOG_S:
             if self.on_drained_node(told):
@@ -353,7 +347,7 @@ class _Observer:
 
     def evidence(self, detail: port.JobDetail, execution: Execution | None) -> dict[str, Any]:
         """What the end stands on, with the object's limits and the nodes to blame where they are known."""
-        found = _evidence(detail, detail.source)
+        found = evidence_of(detail, detail.source)
         limits, nodes = limits_of(detail), in_trouble(execution, self.view.site.nodes)
         return {**found, **({"limits": limits} if limits else {}), **({"nodes": nodes} if nodes else {})}
 
@@ -367,6 +361,13 @@ class _Observer:
         refused = max(refusal.restart for refusal in self.submission.refusals)
         started = [execution.epoch.restart for execution in self.submission.executions if execution.started]
         return all(restart <= refused for restart in started)
+
+    def may_be_refused(self, told: port.JobDetail) -> bool:
+        """Root cancelled it, as what is refused is, and so lately that the note can be younger than this pass."""
+        hook = (self.view.config or {}).get("PrologSlurmctld", "")
+        if self.asked or self.view.notes is None or hook in {"", "(null)"} or told.by_uid not in {None, 0}:
+            return False
+        return -SKEW_S < self.view.at - (told.end_time or 0) < REFUSED_S
 
     def rows(self) -> list[port.JobDetail] | None:
         """The rows of this object, oldest first: its owner's, and not those of another job with the same id."""
@@ -458,46 +459,6 @@ def ran_without_a_sign(detail: port.JobDetail, execution: Execution | None) -> f
     if _helper(execution) is not None or (detail.exit_status, detail.exit_signal) != (1, 0):
         return None
     return None if begin is None or end is None else float(end - begin)
-
-
-def limits_of(detail: port.JobDetail) -> dict[str, float]:
-    """The limits that Slurm had for the object: seconds and megabytes, as far as it says them."""
-    limits = (("time_s", detail.time_limit_s), ("mem_mb", detail.memory_mb))
-    return {name: float(value) for name, value in limits if value}
-
-
-def in_trouble(execution: Execution | None, nodes: port.Nodes | port.Unknown) -> list[str]:
-    """The nodes of an execution that are silent, down or drained now: they are to be blamed before the others."""
-    if execution is None or isinstance(nodes, port.Unknown):
-        return []
-    bad = {node.name for node in nodes.nodes if node.in_trouble}
-    try:
-        return [name for name in expand(execution.nodes) if name in bad][:BLAMED_MAX]
-    except BadDataError:
-        return []
-
-
-def _evidence(detail: port.JobDetail | None, source: str) -> dict[str, Any]:
-    if detail is None:
-        return {
-            "state": None,
-            "flags": [],
-            "reason": "",
-            "exit_code": None,
-            "signal": None,
-            "by_uid": None,
-            "source": source,
-        }
-    base = sorted(detail.states & OVER) or sorted(detail.states)
-    return {
-        "state": base[0],
-        "flags": sorted(detail.states),
-        "reason": detail.reason,
-        "exit_code": detail.exit_status,
-        "signal": detail.exit_signal,
-        "by_uid": detail.by_uid,
-        "source": source,
-    }
 
 
 __all__ = ["ALIVE", "LOST_AFTER_S", "OVER", "SKEW_S", "WAITING", "Look", "in_time", "look", "look_elder"]

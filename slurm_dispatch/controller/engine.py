@@ -29,6 +29,7 @@ from slurm_dispatch.records.changes import held_nodes
 from slurm_dispatch.records.describe import notice
 from slurm_dispatch.records.elders import not_ceased
 from slurm_dispatch.records.observation import CessationAnswer, ObjectAlive, ObjectEnded, Unknown
+from slurm_dispatch.records.places import HERE, landing, place_of
 from slurm_dispatch.records.state import Phase
 from slurm_dispatch.records.verdict import rule_of
 from slurm_dispatch.slurm import port
@@ -84,7 +85,10 @@ class Engine:
     def policy(self, base: Policy, state: State) -> Policy:
         """The site's policy for this job now, as ``state`` shows it."""
         self._state = state
-        return self._view.site.policy(base, self._whose(state), self._tally, self._view.at, self._jitter)
+        goals = landing(state.spec, self._view.cluster)
+        # Where the next submission lands is not known where it can land in two places: no node is kept off then.
+        site = self._view.of(goals[0] or goals[-1]).site
+        return site.policy(base, self._whose(state), self._tally, self._view.at, self._jitter)
 
     def observe(self, state: State, observation: Observation) -> Observation:
         """``observation`` with what the site and other objects show."""
@@ -92,13 +96,13 @@ class Engine:
         silent = observation.silent
         execution = None if state.current is None else state.current.execution
         if state.phase is Phase.RUNNING and state.spec.suspect_s is not None and execution is not None:
-            silent = site.silent(_names(execution.nodes))
+            silent = self._at(state, state.object).site.silent(_names(execution.nodes))
         answers: bool | None = None
         elder = observation.elder
         if state.elder is not None:
             elder = look_elder(state, self._view, self._details)
             if state.elder.suspected is not None:
-                answers = site.respond(state.elder.suspected.nodes)
+                answers = self._at(state, state.elder.object).site.respond(state.elder.suspected.nodes)
         return replace(
             observation,
             object=self._with_changed(state, observation.object),
@@ -109,6 +113,13 @@ class Engine:
             elder_answers=answers,
             elder_closed=elders.closed(self._record, state) if state.phase is Phase.NEW else Unknown(),
         )
+
+    def _place(self, state: State, it: SlurmObject | None) -> str:
+        return HERE if it is None else place_of(state.spec, it.cluster, self._view.cluster)
+
+    def _at(self, state: State, it: SlurmObject | None) -> View:
+        """What is known of the cluster of this object."""
+        return self._view.of(self._place(state, it))
 
     def _with_changed(
         self, state: State, seen: ObjectAlive | ObjectEnded | Unknown
@@ -153,27 +164,27 @@ class Engine:
             could not be done now, or empty; whether something was done).
         """
         it = action.object
-        if ("requeue", it.slurm_job_id) in self._done:
+        if ("requeue", it) in self._done:
             return None, "", False
         detail, why, gone = self._ours(state, it, action.submission)
         if detail is None:
             return self._failed(action, why) if gone else None, "" if gone else why, False
         if self._again(state, action.submission, detail):
-            self._done.add(("requeue", it.slurm_job_id))
+            self._done.add(("requeue", it))
             return None, "", False
-        answer = self._details.port.requeue(it.slurm_job_id, it.cluster or None)
+        answer = self._details.port.requeue(it.slurm_job_id, self._place(state, it) or None)
         if answer.refused:
             return self._failed(action, answer.why), "", False
         if not answer.done:
             return None, f"cannot requeue Slurm job {it.slurm_job_id}: {answer.why}", False
-        self._done.add(("requeue", it.slurm_job_id))
+        self._done.add(("requeue", it))
         return None, "", True
 
     def update(self, state: State, action: UpdateObject) -> str:
         """Change fields of the object; why it could not be done, or empty."""
         it = action.object
         fields = self._with_own(state, action.fields)
-        mark = ("update", it.slurm_job_id, *sorted(fields.items()))
+        mark = ("update", it, *sorted(fields.items()))
         if mark in self._done:
             return ""
         detail, why, _ = self._ours(state, it, action.submission)
@@ -181,7 +192,7 @@ class Engine:
             return ""  # it runs, or is over: what was to be changed is past
         if detail is not None:
             try:
-                answer = self._details.port.update(it.slurm_job_id, it.cluster or None, fields)
+                answer = self._details.port.update(it.slurm_job_id, self._place(state, it) or None, fields)
             except ValueError as error:
                 raise BadDataError(f"job {state.spec.job}: {error}") from error
             why = "" if answer.done else answer.why
@@ -212,7 +223,7 @@ class Engine:
         current, it = state.current, state.object
         if current is None or it is None or not current.ends or state.phase not in {Phase.QUEUED, Phase.RUNNING}:
             return None
-        end, queued = current.ends[-1], self._view.of_id(it.slurm_job_id)
+        end, queued = current.ends[-1], self._at(state, it).of_id(it.slurm_job_id)
         if queued is None or queued.state != "PENDING" or queued.reason != "BeginTime":
             return None
         begin_s = (queued.start_time or 0) - self._view.at
@@ -261,7 +272,8 @@ class Engine:
 
     def _ours(self, state: State, it: SlurmObject, submission: int) -> tuple[port.JobDetail | None, str, bool]:
         """The object as Slurm has it now, if it is still the submission's; else why not, and whether for certain."""
-        answer = self._details.port.detail([it.slurm_job_id]).get(it.slurm_job_id, port.Unknown("no answer"))
+        there = self._details.at(self._place(state, it), self._at(state, it).accounting).port
+        answer = there.detail([it.slurm_job_id]).get(it.slurm_job_id, port.Unknown("no answer"))
         if isinstance(answer, port.Unknown):
             return None, answer.why, False
         if isinstance(answer, port.Absent):
@@ -316,6 +328,9 @@ class Engine:
             execution = None if found is None else found.execution
             nodes = () if execution is None else _names(execution.nodes)
         names = tuple(str(name) for name in nodes)
+        of = next((it.object for it in state.submissions if it.number == number), None)
+        if self._place(state, of) != HERE:
+            names = ()  # they would be taken for this cluster's of the same names
         if len(self.said.ended) < FAILURES_MAX:
             at = self._view.at
             self.said.ended.append(Ended(number, at, outcome, names if len(names) <= NODES_MAX else ()))

@@ -9,6 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
+from slurm_dispatch.records.places import HERE, place_of
 from slurm_dispatch.records.state import Phase, Settled, State
 from slurm_dispatch.slurm.holds import NEVER, held_by
 from slurm_dispatch.slurm.parse import KNOWN_STATES
@@ -43,24 +44,40 @@ class Glance:
         return f"Slurm does not answer, the record is all that is shown: {self.trouble}" if self.trouble else ""
 
 
-def glance(states: Mapping[str, State], port: SlurmPort) -> Glance:
-    """Ask Slurm about the current objects of ``states``; does not ask where there is none."""
+def glance(states: Mapping[str, State], port: SlurmPort, home: str = "") -> Glance:
+    """Ask Slurm about the current objects of ``states``: each cluster that has any of them, once.
+
+    :param home: the name of the cluster that ``port`` asks; empty: it is asked for it, where anything hangs on it.
+    """
     current = {key: state for key, state in states.items() if state.object is not None}
-    if not current:
-        return Glance({})
-    queue = port.queue()
-    if isinstance(queue, Unknown):
-        return Glance({}, trouble=queue.why)
-    words = {key: _words(state, queue) for key, state in current.items()}
-    missing = frozenset(key for key, text in words.items() if text is None)
-    reasons = {
-        key: queued.reason
-        for key, state in current.items()
-        if words[key] is not None and state.object is not None
-        if (queued := queue.of_id(state.object.slurm_job_id)) is not None and queued.state == "PENDING"
-    }
-    told = {key: text or f"not listed; {_missing(key)}" for key, text in words.items()}
-    return Glance(told, missing, reasons=reasons)
+    names = {state.object.cluster for state in current.values() if state.object is not None and state.object.cluster}
+    if not home and names:
+        config = port.config()
+        home = "" if isinstance(config, Unknown) else config.get("ClusterName", "")
+    found: dict[str, dict[str, State]] = {}
+    for key, state in current.items():
+        if state.object is not None:
+            found.setdefault(place_of(state.spec, state.object.cluster, home), {})[key] = state
+    told: dict[str, str] = {}
+    missing: set[str] = set()
+    reasons: dict[str, str] = {}
+    troubles: list[str] = []
+    for place, there in sorted(found.items()):
+        try:
+            queue = (port if place == HERE else port.at(place)).queue()
+        except ValueError as error:
+            queue = Unknown(str(error))
+        if isinstance(queue, Unknown):
+            troubles.append(queue.why if place == HERE else f"cluster {place}: {queue.why}")
+            continue
+        for key, state in there.items():
+            text, queued = _words(state, queue), _queued(state, queue)
+            told[key] = text or f"not listed; {_missing(key)}"
+            if text is None:
+                missing.add(key)
+            elif queued is not None and queued.state == "PENDING":
+                reasons[key] = queued.reason
+    return Glance(told, frozenset(missing), "; ".join(troubles), reasons)
 
 
 def waits_for(state: State) -> str:
@@ -80,14 +97,17 @@ def _missing(key: str) -> str:
 
 def _words(state: State, queue: Queue) -> str | None:
     """Slurm's words about the current object; ``None``: it does not list it, or gave its id to another job."""
-    current, submission = state.object, state.current
-    queued = None if current is None else queue.of_id(current.slurm_job_id)
+    submission, queued = state.current, _queued(state, queue)
     if queued is None or submission is None or queued.uid != state.spec.uid:
         return None
     if queued.word is not None and queued.word != state.spec.word(submission.number):
         return None
     reason = f" ({queued.reason})" if queued.reason not in {"", "None"} else ""
     return f"{queued.state}{f' on {queued.nodes}' if queued.nodes else ''}{reason}{_held(queued)}{_strange(queued)}"
+
+
+def _queued(state: State, queue: Queue) -> QueueJob | None:
+    return None if state.object is None else queue.of_id(state.object.slurm_job_id)
 
 
 def _held(queued: QueueJob) -> str:

@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import re
 import zlib
 from dataclasses import fields, is_dataclass
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -24,6 +25,7 @@ from slurm_dispatch.controller.ends import WAITING
 from slurm_dispatch.errors import BadDataError
 from slurm_dispatch.model.hostlist import expand
 from slurm_dispatch.records.law import Phase
+from slurm_dispatch.records.places import HERE
 from slurm_dispatch.slurm.holds import held_by
 
 if TYPE_CHECKING:
@@ -32,7 +34,7 @@ if TYPE_CHECKING:
     from slurm_dispatch.controller.view import View
     from slurm_dispatch.slurm.port import QueueJob
 
-FORMAT = 1
+FORMAT = 2
 NAME = "index."
 """The file of an owner in ``<state>/tick/``: this and his uid."""
 SIZE_MAX = 32 << 20
@@ -55,9 +57,11 @@ SILENT = "silent"
 CLOCK = "clock:"
 """``needs`` of a job whose hold is counted by the site's clock of this id."""
 _NONE = "-"
+_ELSEWHERE_MAX = 300
+"""Characters of the places of one job; of one with more it is not remembered where they are."""
 _SEQ_MAX = 10**10
 _OBJECT_MAX = 2**32
-_FIELDS = 9
+_FIELDS = 10
 
 
 class Entry(NamedTuple):
@@ -72,6 +76,7 @@ class Entry(NamedTuple):
     :ivar notes: of the names of its notes, see :func:`notes_of`.
     :ivar needs: what else must be so: nothing, :data:`WORK`, :data:`SILENT` or :data:`CLOCK`.
     :ivar since: Unix seconds when ``stamp`` was first seen; 0: it can be trusted.
+    :ivar places: the places of its objects, see :func:`places_of`; empty for this cluster alone.
     """
 
     seq: int
@@ -83,6 +88,11 @@ class Entry(NamedTuple):
     notes: str
     needs: str
     since: float
+    places: str = ""
+
+    def all_places(self) -> tuple[str, ...]:
+        """Every place that its lines are looked for at."""
+        return tuple(HERE if name == _HERE else name for name in self.places.split(",")) if self.places else (HERE,)
 
 
 class Pick(NamedTuple):
@@ -124,6 +134,14 @@ class Index:
             del self.entries[key]
         self.changed = self.changed or bool(gone)
 
+    def elsewhere(self, keys: Iterable[str] | None = None) -> set[str]:
+        """The other clusters on which these jobs, or all, have something."""
+        if keys is None:
+            texts = {entry.places for entry in self.entries.values()}
+        else:
+            texts = {self.entries[key].places for key in keys if key in self.entries}
+        return {name for text in texts if text for name in text.split(",") if name != _HERE}
+
     def pick(
         self, uid: int, keys: Collection[str], notes: Mapping[str, Sequence[str]], view: View, last: float | None
     ) -> Pick:
@@ -146,7 +164,8 @@ class Index:
                 or entry.since
                 or (entry.due is not None and entry.due <= view.at)
                 or entry.notes != (notes_of(notes[key]) if key in notes else nothing)
-                or (told and entry.line != line_of(lines(view, key, uid, entry.object)))
+                or (told and not entry.places and entry.line != line_of(lines(view, key, uid, entry.object)))
+                or (entry.places and _is_new_elsewhere(entry, view, key, uid))
                 or (entry.needs.startswith(CLOCK) and entry.needs != clock)
                 or (suspects and entry.needs == SILENT and _is_on(view.of_id(entry.object), suspects))
                 or turns_up(key, last, view.at, _TURNS_S.get(entry.phase, OPEN_TURN_S), groups=groups, of=uid)
@@ -155,6 +174,14 @@ class Index:
             else:
                 picked.ask[key] = entry.stamp
         return picked
+
+
+def _is_new_elsewhere(entry: Entry, view: View, key: str, uid: int) -> bool:
+    """Its lines of other clusters' queues have changed. What is not told changes nothing."""
+    asked = entry.all_places()
+    if not all(view.of(place).told for place in asked):
+        return False
+    return entry.line != line_at(view, key, uid, entry.object, asked)
 
 
 def _same(before: Entry, after: Entry) -> bool:
@@ -217,6 +244,19 @@ def lines(view: View, key: str, uid: int, slurm_job_id: int) -> list[QueueJob]:
         if current is not None:
             found.append(current)
     return found
+
+
+def line_at(view: View, key: str, uid: int, slurm_job_id: int, asked: Sequence[str]) -> str:
+    """:func:`line_of` of a job's lines at these places."""
+    if list(asked) == [HERE]:
+        return line_of(lines(view, key, uid, slurm_job_id))
+    return _short("\n".join(f"{place} {line_of(lines(view.of(place), key, uid, slurm_job_id))}" for place in asked))
+
+
+def places_of(asked: Sequence[str]) -> str:
+    """Places as a short text; empty for this cluster alone, and for more than can be remembered."""
+    text = ",".join(place or _HERE for place in asked)
+    return "" if text == _HERE or len(text) > _ELSEWHERE_MAX else text
 
 
 def line_of(jobs: Sequence[QueueJob]) -> str:
@@ -296,7 +336,7 @@ def pack(entry: Entry) -> str:
     since = "0" if not entry.since else f"{entry.since:.3f}"
     return (
         f"{entry.seq} {entry.phase} {entry.object} {due} {entry.stamp} {entry.line} {entry.notes}"
-        f" {entry.needs or _NONE} {since}"
+        f" {entry.needs or _NONE} {since} {entry.places or _NONE}"
     )
 
 
@@ -308,13 +348,15 @@ def unpack(row: str) -> Entry:
     parts = row.split(" ")
     if len(parts) != _FIELDS:
         raise ValueError("an entry of the index has too few words, or too many")
-    seq, phase, number, due, stamp, line, notes, needs, since = parts
-    if phase not in _PHASES or not (needs in _NEEDS or needs.startswith(CLOCK)) or len(row) > 400:
+    seq, phase, number, due, stamp, line, notes, needs, since, places = parts
+    if phase not in _PHASES or not (needs in _NEEDS or needs.startswith(CLOCK)) or len(row) > 700:
         raise ValueError("an entry of the index is of another version")
     entry = Entry(
         int(seq), phase, int(number), None if due == _NONE else float(due), int(stamp), line, notes,
-        "" if needs == _NONE else needs, float(since),
+        "" if needs == _NONE else needs, float(since), "" if places == _NONE else places,
     )  # fmt: skip
+    if entry.places and not all(_PLACE.match(name) for name in entry.places.split(",")):
+        raise ValueError("a place in the index is no cluster's name")
     if not (0 < entry.seq < _SEQ_MAX and 0 <= entry.object < _OBJECT_MAX and 0 <= entry.since < 1e12):
         raise ValueError("an entry of the index is out of bounds")
     if entry.due is not None and not -1e12 < entry.due < 1e12:
@@ -330,12 +372,14 @@ def entry_of(row: str) -> Entry | None:
         return None
 
 
+_HERE = "."
+_PLACE = re.compile(r"[A-Za-z0-9_.-]{1,256}\Z")
 _TURNS_S = {Phase.CLOSED.value: CLOSED_TURN_S}
 _PHASES = frozenset(phase.value for phase in Phase)
 _NEEDS = frozenset({_NONE, WORK, SILENT})
 
 __all__ = [
     "CLOCK", "CLOSED_TURN_S", "FORMAT", "NAME", "OPEN_TURN_S", "RACY_S", "SILENT", "SIZE_MAX", "WORK", "Entry",
-    "Index", "Pick", "basis_of", "entry_of", "line_of", "lines", "notes_of", "pack", "parse", "render", "since_of",
-    "turns_up", "unpack",
+    "Index", "Pick", "basis_of", "entry_of", "line_at", "line_of", "lines", "notes_of", "pack", "parse", "places_of",
+    "render", "since_of", "turns_up", "unpack",
 ]

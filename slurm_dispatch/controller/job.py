@@ -34,8 +34,9 @@ from slurm_dispatch.records.decide import decide
 from slurm_dispatch.records.describe import body_text
 from slurm_dispatch.records.fold import fold
 from slurm_dispatch.records.observation import Observation
+from slurm_dispatch.records.places import HERE, landing, place_of, places
 from slurm_dispatch.records.policy import Policy
-from slurm_dispatch.records.state import Phase, Settled, State
+from slurm_dispatch.records.state import Phase, Settled, SlurmObject, State
 from slurm_dispatch.slurm.commands import SlurmCommands, commands_environment
 from slurm_dispatch.slurm.configuration import seconds_of
 from slurm_dispatch.slurm.port import Accepted, Ambiguous, Rejected, SlurmPort
@@ -151,7 +152,7 @@ class Job:
         self._means = means
         self._engine = Engine(record, view, details, user, Tally() if tally is None else tally)
         self._dependents = Dependents(record, view, details)
-        self._cancelled: set[int] = set()
+        self._cancelled: set[SlurmObject] = set()
         self.report = Report(os.path.basename(record.folder))
         self.waits = ""
 
@@ -165,9 +166,11 @@ class Job:
         self.report.closed = state.phase is Phase.CLOSED
         current, submission = state.object, state.current
         if current is not None and submission is not None and submission.at <= self._view.at:
-            queued = self._view.of_id(current.slurm_job_id)
-            if queued is None or queued.state not in {"PENDING", "RUNNING"}:
-                self._details.want(current.slurm_job_id, submission.at - 3600)
+            place = place_of(state.spec, current.cluster, self._view.cluster)
+            there = self._view.of(place)
+            queued = there.of_id(current.slurm_job_id)
+            if there.told and (queued is None or queued.state not in {"PENDING", "RUNNING"}):
+                self._details.at(place, there.accounting).want(current.slurm_job_id, submission.at - 3600)
         return state
 
     def work(self) -> Report:
@@ -250,13 +253,14 @@ class Job:
             elif isinstance(action, Submit):
                 return self._submit(state, seq, action)
             elif isinstance(action, Cancel):
-                if action.object.slurm_job_id in self._cancelled:
+                if action.object in self._cancelled:
                     continue
-                answer = self._means.port.cancel(action.object.slurm_job_id, action.object.cluster or None)
+                place = place_of(state.spec, action.object.cluster, self._view.cluster)
+                answer = self._means.port.cancel(action.object.slurm_job_id, place or None)
                 if not answer.done:
                     self.report.trouble = f"cannot cancel Slurm job {action.object.slurm_job_id}: {answer.why}"
                     return seq > state.seq
-                self._cancelled.add(action.object.slurm_job_id)
+                self._cancelled.add(action.object)
                 self.report.soon = self.report.soon or not action.stray
                 self._line(f"cancelled Slurm job {action.object.slurm_job_id}: {action.why}")
             elif isinstance(action, Nothing):
@@ -311,6 +315,11 @@ class Job:
         if time.monotonic() + self._means.submit_timeout_s > self._means.stop_at:
             self.report.soon = True  # sbatch could be cut off before its own deadline
             return False
+        goals = landing(state.spec, self._view.cluster)
+        told = [place for place in goals if place == HERE or self._view.of(place).told]
+        if not told:  # sbatch would refuse it, and that would count against the job
+            self.report.trouble = self.waits = f"submission {action.submission} waits for cluster {', '.join(goals)}"
+            return False
         waiting = self._dependents.before(state)
         if waiting is not None:
             self._append(state, seq, "dependents", waiting)
@@ -325,7 +334,8 @@ class Job:
             site_environment=self._means.site_environment,
             deadline_s=self._means.submit_timeout_s,
             changes=action.changes,
-            config=self._view.config,
+            config=self._view.of(told[0]).config,
+            cluster=goals[0] if not state.spec.clusters else HERE,
             dependency=self._dependents.repeated(state),
         )
         answer = submit_once(
@@ -367,6 +377,8 @@ class Job:
     def _rest(self, state: State, needs: str, stamp: int, since: float) -> None:
         """Say with what the job has nothing to do; ``stamp`` is of the facts that made ``state``."""
         report, view, key = self.report, self._view, state.spec.job
+        if view.unasked.intersection(asked := places(state, view.cluster, view.at)):
+            report.soon = True  # the next pass asks them
         if report.trouble or report.soon or report.refuse or report.done_notes:
             needs = index.WORK
         current = 0 if state.object is None else state.object.slurm_job_id
@@ -376,10 +388,11 @@ class Job:
             current,
             rest.due(state, view, report.due),
             stamp,
-            index.line_of(index.lines(view, key, state.spec.uid, current)),
+            index.line_at(view, key, state.spec.uid, current, asked),
             index.notes_of(note.name for note in view.notes_of(key)),
             needs,
             since,
+            index.places_of(asked),
         )
         report.rest = index.pack(entry)
 

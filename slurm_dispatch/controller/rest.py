@@ -15,7 +15,7 @@ from slurm_dispatch.records.actions import Nothing
 from slurm_dispatch.records.fold_holds import BY_THE_SITE
 from slurm_dispatch.records.law import Phase
 from slurm_dispatch.records.observation import ObjectAlive
-from slurm_dispatch.slurm.port import Unknown
+from slurm_dispatch.records.places import place_of, places
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -35,15 +35,13 @@ def needs(state: State, seen: Observation, actions: Sequence[Action], view: View
     :param actions: all that was decided in the end.
     :returns: :data:`~slurm_dispatch.controller.index.WORK` where it is not at rest.
     """
-    if not all(isinstance(action, Nothing) for action in actions) or isinstance(view.queue, Unknown):
+    there = [view.of(place) for place in places(state, view.cluster, view.at)]
+    if not all(isinstance(action, Nothing) for action in actions) or not all(it.told for it in there):
         return WORK
     if state.elder is not None or any(note.kind not in _KEPT for note in view.notes_of(state.spec.job)):
         return WORK
-    current = state.object
-    for job in view.of_key(state.spec.job):
-        is_current = current is not None and job.slurm_job_id == current.slurm_job_id
-        if job.uid == state.spec.uid and job.state in ALIVE and not is_current:
-            return WORK  # a stray, or one that may become one
+    if any(_strays(state, it, view.cluster) for it in there):
+        return WORK
     if state.phase is Phase.CLOSED:
         return "" if state.finished else WORK
     if state.phase is Phase.WAITING:
@@ -54,6 +52,20 @@ def needs(state: State, seen: Observation, actions: Sequence[Action], view: View
     if state.phase in {Phase.QUEUED, Phase.RUNNING}:
         return _in_slurm(state, seen)
     return WORK
+
+
+def _strays(state: State, there: View, home: str) -> bool:
+    """A living object of the job that is not the current one: a stray, or one that may become one."""
+    current = state.object
+    is_there = current is not None and (
+        place_of(state.spec, current.cluster, home) == place_of(state.spec, there.cluster, home)
+    )
+    return any(
+        job.uid == state.spec.uid
+        and job.state in ALIVE
+        and not (is_there and current is not None and job.slurm_job_id == current.slurm_job_id)
+        for job in there.of_key(state.spec.job)
+    )
 
 
 def due(state: State, view: View, wanted: float | None) -> float | None:

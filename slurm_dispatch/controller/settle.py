@@ -6,13 +6,14 @@ a source that was not asked whole has said nothing.*
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from slurm_dispatch.controller.ends import ALIVE, Look
 from slurm_dispatch.model.epoch import Epoch
 from slurm_dispatch.model.identity import Word, attempt_of
 from slurm_dispatch.records.facts import node_key
 from slurm_dispatch.records.observation import Absent, Found, Lookups, Off, Seen, Unknown
+from slurm_dispatch.records.places import landing, places
 from slurm_dispatch.slurm import port
 
 if TYPE_CHECKING:
@@ -37,7 +38,7 @@ def incoming(
 ) -> tuple[tuple[str, Mapping[str, Any]], ...]:
     """The facts that the notes say, and the start that the queue shows where no hook noted it.
 
-    :param cluster: of the queue; the attempt is a hash of it.
+    :param cluster: of the tick, for an object of which the record does not name one; the attempt is a hash of it.
     """
     found: list[tuple[str, Mapping[str, Any]]] = []
     found += [_body(note) for note in notes if note.kind in {"start", "refused", "node"} and _counts(state, note)]
@@ -63,7 +64,7 @@ def incoming(
                         "restart": restart,
                         "epoch": str(Epoch(word.generation, word.submission, restart)),
                         "attempt": attempt_of(
-                            cluster or current.cluster, current.slurm_job_id, word, restart, start_time
+                            current.cluster or cluster, current.slurm_job_id, word, restart, start_time
                         ),
                         "start_time": start_time,
                         "nodes": nodes,
@@ -111,44 +112,61 @@ def _is_ahead(execution: Execution, note: Note) -> bool:
 
 
 def seen(state: State, view: View) -> tuple[Seen, ...] | Unknown:
-    """Every object of the queue that carries a word of this job."""
-    if isinstance(view.queue, port.Unknown):
-        return Unknown(view.queue.why)
-    return tuple(
-        Seen(
-            job.word.generation,
-            job.word.submission,
-            view.cluster or state.spec.cluster,
-            job.slurm_job_id,
-            job.uid,
-            job.state in ALIVE,
-        )
-        for job in view.of_key(state.spec.job)
-        if job.word is not None and not job.in_array
-    )
+    """Every object that carries a word of this job, in the queues of all the clusters where it can have one."""
+    found: list[Seen] = []
+    for place in places(state, view.cluster, view.at):
+        here = view.of(place)
+        if isinstance(here.queue, port.Unknown):
+            return Unknown(here.queue.why)
+        found += [
+            Seen(
+                job.word.generation,
+                job.word.submission,
+                _name(state, here, job.slurm_job_id, job.word.submission),
+                job.slurm_job_id,
+                job.uid,
+                job.state in ALIVE,
+            )
+            for job in here.of_key(state.spec.job)
+            if job.word is not None and not job.in_array
+        ]
+    return tuple(found)
+
+
+def _name(state: State, here: View, slurm_job_id: int, number: int) -> str:
+    """The name of this cluster as the record has it for this object: one that was not known then is not another."""
+    for submission in state.submissions:
+        it = submission.object
+        if submission.number == number and it is not None and it.slurm_job_id == slurm_job_id and not it.cluster:
+            return ""
+    return here.cluster or state.spec.cluster
 
 
 def lookups(state: State, submission: Submission, view: View, details: Details) -> Lookups:
     """What notes, queue and accounting say about the intent of ``submission``."""
-    word, uid = state.spec.word(submission.number), state.spec.uid
-    cluster = view.cluster or state.spec.cluster
-    if view.cluster and state.spec.cluster and view.cluster != state.spec.cluster:
-        why = f"the job is on cluster {state.spec.cluster}, and this tick asks {view.cluster}"
-        return Lookups(submission.number, Unknown(why), Unknown(why), Unknown(why))
-    return Lookups(
-        submission.number,
-        _in_notes(state, submission, view),
-        _in_queue(
-            view,
-            [
-                job.slurm_job_id
-                for job in view.of_key(word.job)
-                if job.word == word and job.uid == uid and not job.in_array
-            ],
-            cluster,
-        ),
-        _in_accounting(details, submission, word, uid, cluster),
-    )
+    word = state.spec.word(submission.number)
+    queues: list[Found | Absent | Unknown] = []
+    accounts: list[Found | Absent | Unknown | Off] = []
+    for place in landing(state.spec, view.cluster):
+        here = view.of(place)
+        cluster = here.cluster or state.spec.cluster
+        queues.append(_in_queue(here, word, state.spec.uid, cluster))
+        accounts.append(
+            _in_accounting(details.at(place, here.accounting), submission, word, state.spec.uid, cluster)
+        )
+    return Lookups(submission.number, _in_notes(state, submission, view), _all(queues), _all(accounts))
+
+
+A = TypeVar("A", Found | Absent | Unknown, Found | Absent | Unknown | Off)
+
+
+def _all(answers: Sequence[A]) -> A:
+    """One answer for all clusters: what was found anywhere; else unknown, unless every one of them has told."""
+    for kind in (Found, Unknown, Absent):
+        for answer in answers:
+            if isinstance(answer, kind):
+                return answer
+    return answers[0]
 
 
 def _in_notes(state: State, submission: Submission, view: View) -> Found | Absent | Unknown:
@@ -162,9 +180,14 @@ def _in_notes(state: State, submission: Submission, view: View) -> Found | Absen
     return Absent() if view.has_all_notes_of(word.job) else Unknown("there are notes that could not be read")
 
 
-def _in_queue(view: View, ids: Sequence[int], cluster: str) -> Found | Absent | Unknown:
+def _in_queue(view: View, word: Word, uid: int, cluster: str) -> Found | Absent | Unknown:
     if isinstance(view.queue, port.Unknown):
         return Unknown(view.queue.why)
+    ids = [
+        job.slurm_job_id
+        for job in view.of_key(word.job)
+        if job.word == word and job.uid == uid and not job.in_array
+    ]
     return Found(cluster, min(ids)) if ids else Absent()
 
 
@@ -198,7 +221,7 @@ def done_with(state: State, facts: Iterable[Fact], notes: Sequence[Note], now: f
         submission = submissions.get(note.word.submission)
         if note.kind in {"start", "refuse"}:
             done = old
-        elif submission is None or note.word != state.spec.word(submission.number):
+        elif submission is None or note.word != state.spec.word(submission.number) or not _there(submission, note):
             done = closed is not None
         elif note.kind == "handed":
             execution = _execution_of(state, note)
@@ -236,9 +259,16 @@ def _counts(state: State, note: Note) -> bool:
         and (uid is None or uid == state.spec.uid)
         and submission.object is not None
         and submission.object.slurm_job_id == note.slurm_job_id
+        and _there(submission, note)
         for submission in state.submissions
         if submission.number == note.word.submission
     )
+
+
+def _there(submission: Submission, note: Note) -> bool:
+    """The note is not of another cluster than the submission's object: ids are equal by coincidence there."""
+    it = submission.object
+    return it is None or not it.cluster or not note.cluster or it.cluster == note.cluster
 
 
 def _body(note: Note) -> tuple[str, Mapping[str, Any]]:

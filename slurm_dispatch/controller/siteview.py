@@ -86,6 +86,17 @@ class SiteView:
     number: int = 0
     cache: Cache = field(default_factory=Cache, compare=False)
 
+    def elsewhere(self, cluster: str) -> SiteView:
+        """The same site for what is on another cluster: nothing of this one's nodes and maintenances counts there."""
+        why = f"the nodes are those of cluster {cluster}"
+        return replace(
+            self,
+            nodes=Unknown(why),
+            suspects=Suspects(why=why),
+            hints=replace(self.hints, memory=(), windows=()),
+            cache=Cache(resubmissions=self.cache.resubmissions),
+        )
+
     def policy(self, base: Policy, whose: Whose, tally: Tally, now: float, jitter: float) -> Policy:
         """What the site adds to a job of this owner, now.
 

@@ -3,8 +3,8 @@
 The law of this module: *the tick itself touches no file.* The state folder is read and written by children, as
 SlurmUser and as each job's owner, so that a filesystem that hangs and an owner who means ill can stop their own
 work only. A fixed number of Slurm calls are made here (the queue; the nodes where something hangs on them; once a
-process the configuration, when there is something to do), whatever the number of jobs; what changed is asked for by
-the owners' children.
+process the configuration, when there is something to do), whatever the number of jobs, and the queue of each other
+cluster that has open jobs; what changed is asked for by the owners' children.
 
 A full pass goes in steps: the jobs and the names of the notes are listed; the queue is asked; the index
 (:mod:`slurm_dispatch.controller.index`) picks the jobs that something tells of; each owner's child looks whether the
@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING
 
 from slurm_dispatch.controller import hearsay, index, owner
 from slurm_dispatch.controller.children import Children, Ended
+from slurm_dispatch.controller.elsewhere import Elsewhere
 from slurm_dispatch.controller.job import SOON_S, Means, Report
 from slurm_dispatch.controller.keeper import Keeper
 from slurm_dispatch.controller.sitefolder import (
@@ -120,6 +121,7 @@ class Controller:
         self._children = Children(answer_max=OWNER_ANSWER_MAX) if children is None else children
         self._memory = Memory()
         self._site = SiteFolder(settings, self._trouble)
+        self._elsewhere = Elsewhere(means.port, self._trouble)
         self._under_way: dict[str, list[_Work]] = {}  # by child; one after the other
         self._moved: dict[int, list[str]] = {}  # by uid: jobs whose records were seen to have changed
         self._basis = ""
@@ -155,7 +157,8 @@ class Controller:
         }
         jobs = [job for job in self._mine(folder) if job.key in fresh or job.key in also]
         if jobs:
-            view = self._view(at, site)
+            keys = [job.key for job in jobs]
+            view = self._view(at, site, [it.elsewhere(keys) for it in memory.indexes.values()])
             self._complete(view, NotesRead(folder.notes, folder.bad, more=False, unread=folder.unread))
             self._start(jobs, view)
         self._collect(patience_s)
@@ -172,7 +175,8 @@ class Controller:
         names: dict[str, list[str]] = {}
         for name in folder.names:
             names.setdefault(key_in(name), []).append(name)
-        view = self._view(at, site) if jobs else None
+        self._remember({job.uid for job in jobs}, folder, site)
+        view = self._view(at, site, [it.elsewhere() for it in memory.indexes.values()]) if jobs else None
         visited = [] if view is None else self._pick(jobs, folder, names, view, patience_s)
         keys = {job.key for job in visited}
         wanted = {name for key in keys for name in names.get(key, ())}
@@ -225,13 +229,18 @@ class Controller:
 
     # Slurm.
 
-    def _view(self, at: float, site: SiteView) -> View:
-        """The queue; :meth:`_complete` adds what only those who work need."""
+    def _view(self, at: float, site: SiteView, elsewhere: Iterable[set[str]]) -> View:
+        """The queues; :meth:`_complete` adds what only those who work need.
+
+        :param elsewhere: for each owner, the other clusters on which he has jobs.
+        """
         queue = self._port.queue()
         if isinstance(queue, Unknown):
             self._trouble("", f"Slurm does not tell its queue: {queue.why}")
         settings = self._settings
-        return View(at, settings.host, settings.cluster, queue, settings.accounting, {}, True, site=site)
+        view = View(at, settings.host, settings.cluster, queue, settings.accounting, {}, True, site=site)
+        self._elsewhere.ask(view, elsewhere)
+        return view
 
     def _complete(self, view: View, notes: NotesRead) -> None:
         memory = self._memory
@@ -245,8 +254,16 @@ class Controller:
         view.config = memory.config
         view.notes = notes_by_key(notes.notes)
         view.bad = frozenset(key_in(name) for name, _ in notes.bad) | notes.unread
+        self._elsewhere.complete(view)
 
     # The owners.
+
+    def _remember(self, uids: Iterable[int], folder: Folder, site: SiteView) -> None:
+        """Read the index of each owner of whom this process has none yet."""
+        self._basis = index.basis_of(self._means.policy.rules, site.rules)
+        for uid in uids:
+            if uid not in self._memory.indexes:
+                self._memory.indexes[uid] = index.parse(folder.indexes.get(uid, ""), uid, self._basis)
 
     def _pick(
         self,
@@ -261,14 +278,10 @@ class Controller:
         owned: dict[int, dict[str, JobFolder]] = {}
         for job in jobs:
             owned.setdefault(job.uid, {})[job.key] = job
-        self._basis = index.basis_of(self._means.policy.rules, view.site.rules)
         visit: dict[int, list[str]] = {}
         looks: list[str] = []
         for uid, mine in owned.items():
-            found = self._memory.indexes.get(uid)
-            if found is None:
-                found = index.parse(folder.indexes.get(uid, ""), uid, self._basis)
-                self._memory.indexes[uid] = found
+            found = self._memory.indexes[uid]
             found.keep(mine.keys())
             picked = found.pick(uid, mine, names, view, folder.last)
             more = [key for key in picked.ask if key in also or key in folder.unread]

@@ -14,6 +14,8 @@ from typing import TYPE_CHECKING, Any
 from slurm_dispatch.controller.siteview import SiteView
 from slurm_dispatch.errors import BadDataError
 from slurm_dispatch.model.identity import Word, parse_word
+from slurm_dispatch.records.places import HERE
+from slurm_dispatch.slurm.configuration import has_accounting
 from slurm_dispatch.slurm.port import (
     Absent,
     Dependent,
@@ -29,7 +31,7 @@ from slurm_dispatch.state.folder import JobFolder
 from slurm_dispatch.state.notes import Note, key_in
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
+    from collections.abc import Callable, Iterable, Mapping, Sequence
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,6 +118,9 @@ class View:
     :param bad: keys of jobs that have a note that could not be read, or was not.
     :param config: Slurm's configuration, or ``None`` where it was not told.
     :param site: what is known of the site beside jobs.
+    :param others: what other clusters were asked, by their names; see :meth:`of`.
+    :param more: asks another cluster when it is first wanted; ``None``: what was not asked stays unknown.
+    :param unasked: the clusters of which something was wanted that were not asked.
     """
 
     at: float
@@ -128,6 +133,9 @@ class View:
     config: Mapping[str, str] | None = None
     bad: frozenset[str] = frozenset()
     site: SiteView = field(default_factory=SiteView)
+    others: dict[str, View] = field(default_factory=dict)
+    more: Callable[[str], tuple[Queue | Unknown, Mapping[str, str] | None]] | None = None
+    unasked: set[str] = field(default_factory=set)
     _by_id: dict[int, QueueJob] = field(default_factory=dict)
     _by_key: dict[str, list[QueueJob]] = field(default_factory=dict)
 
@@ -142,6 +150,30 @@ class View:
     def told(self) -> bool:
         """Slurm told its queue."""
         return isinstance(self.queue, Queue)
+
+    def of(self, place: str) -> View:
+        """What is known of the cluster of this name, the notes included; of :data:`HERE` it is this view itself.
+
+        Nothing of this cluster's queue, nodes or configuration is in it: the same id there is another object, and
+        the same node name another node.
+        """
+        if place == HERE:
+            return self
+        if place not in self.others:
+            if self.more is None:
+                self.unasked.add(place)
+                self.add(place, Unknown(f"cluster {place} was not asked yet"), None)
+            else:
+                self.add(place, *self.more(place))
+        return self.others[place]
+
+    def add(self, place: str, queue: Queue | Unknown, config: Mapping[str, str] | None) -> None:
+        """Take what another cluster was asked."""
+        accounting = None if config is None else has_accounting(config)
+        self.others[place] = View(
+            self.at, self.host, place, queue, accounting, self.notes, self.complete, config, self.bad,
+            self.site.elsewhere(place),
+        )  # fmt: skip
 
     def of_key(self, key: str) -> list[QueueJob]:
         """The objects of the queue that carry a word of this job, whoever owns them."""
@@ -176,6 +208,7 @@ class Details:
 
     def __init__(self, port: SlurmPort, *, accounting: bool | None) -> None:
         self._port = port
+        self._others: dict[str, Details] = {}
         self.has_accounting = accounting
         self._wanted: set[int] = set()
         self._since: int | None = None
@@ -183,6 +216,14 @@ class Details:
         self._rows: dict[int, Present[tuple[JobDetail, ...]] | Absent | Unknown] = {}
         self._nodes: Nodes | Unknown | None = None
         self._dependents: tuple[Dependent, ...] | Unknown | None = None
+
+    def at(self, place: str, accounting: bool | None) -> Details:
+        """The details of another cluster's objects, or these where the place is :data:`HERE`."""
+        if place == HERE:
+            return self
+        if place not in self._others:
+            self._others[place] = Details(self._port.at(place), accounting=accounting)
+        return self._others[place]
 
     def want(self, slurm_job_id: int, since: float) -> None:
         """This object's rows may be asked for; it was submitted no earlier than ``since``."""
@@ -223,6 +264,8 @@ class Details:
 
     def refresh(self) -> None:
         """Forget what was answered: the next question is a new one."""
+        for other in self._others.values():
+            other.refresh()
         self._details.clear()
         self._nodes = self._dependents = None
         self._rows.clear()

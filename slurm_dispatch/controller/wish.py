@@ -16,9 +16,10 @@ from slurm_dispatch.controller.job import Job
 from slurm_dispatch.controller.view import Details, View
 from slurm_dispatch.errors import ServiceAwayError
 from slurm_dispatch.records.fold import fold
+from slurm_dispatch.records.places import HERE, place_of
 from slurm_dispatch.records.state import Phase, Settled
 from slurm_dispatch.slurm.configuration import has_accounting
-from slurm_dispatch.slurm.port import Unknown
+from slurm_dispatch.slurm.port import Queue, Unknown
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -64,7 +65,20 @@ def view_of(means: Means, config: Mapping[str, str] | Unknown, *, host: str, clu
     known = None if isinstance(config, Unknown) else config
     accounting = None if known is None else has_accounting(known)
     name = cluster or (known or {}).get("ClusterName", "")
-    return View(at, host, name, means.port.queue(), accounting, None, complete=False, config=known)
+    view = View(at, host, name, means.port.queue(), accounting, None, complete=False, config=known)
+    view.more = lambda place: _elsewhere(means, place)
+    return view
+
+
+def _elsewhere(means: Means, place: str) -> tuple[Queue | Unknown, Mapping[str, str] | None]:
+    """Another cluster's queue and configuration."""
+    try:
+        there = means.port.at(place)
+    except ValueError as error:
+        return Unknown(str(error)), None
+    queue = there.queue()
+    config = there.config() if isinstance(queue, Queue) else Unknown("")
+    return queue, None if isinstance(config, Unknown) else config
 
 
 def submitted(record: Record, means: Means, view: View) -> str:
@@ -99,12 +113,13 @@ def cancel_replaced(record: Record, means: Means, view: View) -> None:
     state = fold(record.read())
     for submission in state.submissions:
         it = submission.object
-        queued = None if it is None or not submission.replaced else view.of_id(it.slurm_job_id)
+        place = HERE if it is None else place_of(state.spec, it.cluster, view.cluster)
+        queued = None if it is None or not submission.replaced else view.of(place).of_id(it.slurm_job_id)
         if it is None or queued is None or queued.state != "PENDING":
             continue
         ours = (queued.uid, queued.word) == (state.spec.uid, state.spec.word(submission.number))
         if ours and not queued.in_array:
-            means.port.cancel(queued.slurm_job_id, it.cluster or None)
+            means.port.cancel(queued.slurm_job_id, place or None)
 
 
 def clear(record: Record, means: Means, view: View) -> str:

@@ -319,9 +319,9 @@ def _strays(state: State, observation: Observation, now: float) -> list[Action]:
         # A number that this record does not have yet: somebody else has just written it.
         if submission is None or not seen.alive or seen.uid != state.spec.uid:
             continue
-        if seen.generation != state.spec.generation or _is_kept(state, submission, seen.slurm_job_id):
-            continue
         it = SlurmObject(seen.cluster, seen.slurm_job_id)
+        if seen.generation != state.spec.generation or _is_kept(state, submission, it):
+            continue
         if submission.object == it and not _outlived(state, submission, now):
             continue
         actions.append(Cancel(it, seen.submission, "it is not the job's current object", stray=True))
@@ -331,15 +331,15 @@ def _strays(state: State, observation: Observation, now: float) -> list[Action]:
     return actions
 
 
-def _is_kept(state: State, submission: Submission, slurm_job_id: int) -> bool:
+def _is_kept(state: State, submission: Submission, it: SlurmObject) -> bool:
     """It is not a stray, or not ours to cancel yet."""
-    if state.closed is not None and state.closed.keep == slurm_job_id:
+    if state.closed is not None and state.closed.keep == it.slurm_job_id and submission.object in {None, it}:
         return True
     if submission.settled is Settled.OPEN:
         return state.phase is not Phase.CLOSED
     # A suspected object lives on until its replacement runs: decide_elder ends it.
     suspected = None if state.elder is None or state.phase is Phase.CLOSED else state.elder.object
-    return suspected is not None and suspected.slurm_job_id == slurm_job_id
+    return suspected == it
 
 
 def _outlived(state: State, submission: Submission, now: float) -> bool:

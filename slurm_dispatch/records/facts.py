@@ -221,6 +221,7 @@ OPTIONAL: dict[str, dict[str, tuple[f.Form, Any]]] = {
         "elders_shared": (f.flag, False),
         "keep": (f.null_or(f.job_id), None),
         "dependency": (f.text, ""),
+        "clusters": (f.list_of(f.text), []),
     },
     "updated": {"given": (f.list_of(f.text), [])},
     "decision": {

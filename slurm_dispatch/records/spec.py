@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 MAX_SUBMISSIONS = 100
 """The cap on submissions of a job that names none."""
-FIXED = frozenset({"elders_shared", "keep", "dependency"})
+FIXED = frozenset({"elders_shared", "keep", "dependency", "clusters"})
 CHANGEABLE = {
     "max_submissions": KINDS["spec"]["max_submissions"],
     **{name: form for name, (form, _) in OPTIONAL["spec"].items() if name not in FIXED},
@@ -46,6 +46,7 @@ class Spec:
     :param elders_shared: the job that it supersedes had a shared checkpoint.
     :param keep: the Slurm job of the superseded job that is left running; ``None``: none.
     :param dependency: what it depends on, as sbatch takes it; repeated only while it was never met.
+    :param clusters: those that ``-M`` names, one of which gets each submission; empty: ``cluster``.
     """
 
     job: str
@@ -83,6 +84,7 @@ class Spec:
     elders_shared: bool = False
     keep: int | None = None
     dependency: str = ""
+    clusters: tuple[str, ...] = ()
 
     def word(self, submission: int) -> Word:
         """The identity word of submission ``submission``."""

@@ -10,6 +10,7 @@ from slurm_dispatch.records.describe import fact_text, state_text
 from slurm_dispatch.records.elders import not_ceased
 from slurm_dispatch.records.law import Phase
 from slurm_dispatch.records.policy import Policy
+from slurm_dispatch.records.silent import silent_text
 from slurm_dispatch.records.verdict import NEVER, rule_of, used_of
 
 if TYPE_CHECKING:
@@ -36,6 +37,7 @@ class Why:
     :param budget: for each cause that was used, or whose rule has a budget: (outcome, used, budget or ``None``).
     :param caps: the job's other limits: (name, used, limit), as text.
     :param would_change: what would change it, one line each.
+    :param helper: what is amiss with the helper of the last execution, one line, or empty.
     """
 
     state: str
@@ -47,6 +49,7 @@ class Why:
     budget: tuple[tuple[str, int, int | None], ...] = ()
     caps: tuple[tuple[str, str, str], ...] = ()
     would_change: tuple[str, ...] = field(default=())
+    helper: str = ""
 
 
 def explain(
@@ -64,7 +67,7 @@ def explain(
         what = "nothing was decided yet: " + _nothing_yet(state)
         return Why(
             state_text(state), None, what, None, budget=_budgets(state, policy), caps=_caps(state, policy),
-            would_change=_would_change(state, pending_reason),
+            would_change=_would_change(state, pending_reason), helper=silent_text(state),
         )  # fmt: skip
     by_seq = {fact.seq: fact for fact in facts}
     return Why(
@@ -81,6 +84,7 @@ def explain(
         budget=_budgets(state, policy),
         caps=_caps(state, policy),
         would_change=_would_change(state, pending_reason),
+        helper=silent_text(state),
     )
 
 

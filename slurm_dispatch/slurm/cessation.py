@@ -21,6 +21,7 @@ from slurm_dispatch.records.cessation import (
     answered,
     question,
 )
+from slurm_dispatch.slurm.commands import SlurmCommands
 from slurm_dispatch.slurm.port import Unknown
 from slurm_dispatch.slurm.run import Finished, Setting, run
 
@@ -97,32 +98,35 @@ def _said(finished: Finished) -> str:
 class SlurmNodes:
     """What the hooks of each node have said, and whether Slurm gave up on a process there.
 
-    :param reasons: why nodes are drained, by node (every node of the cluster, most with nothing), in one call.
+    :param reasons: why nodes are drained, by node (every node of the cluster, most with nothing); of how many seconds
+        it may take, and the cluster's name.
     """
 
     source = SLURM_NODES
     together = True
 
-    def __init__(self, reasons: Callable[[float], Mapping[str, str] | Unknown]) -> None:
+    def __init__(self, reasons: Callable[[float, str], Mapping[str, str] | Unknown]) -> None:
         self._reasons = reasons
 
     def ask(self, executions: Sequence[AskedExecution], deadline_s: float) -> list[CessationAnswer]:
-        """One call of Slurm for all of them, and none where no node has said anything yet."""
-        told = any(word.clean for it in executions for word in it.words)
-        reasons = self._reasons(deadline_s) if told else Unknown("not asked")
+        """Slurm is asked once for all that are on one cluster, and not where no node has said anything yet."""
+        until = time.monotonic() + deadline_s
+        told = {it.cluster for it in executions if any(word.clean for word in it.words)}
+        reasons = {cluster: self._reasons(max(0.0, until - time.monotonic()), cluster) for cluster in sorted(told)}
         at = time.time()
-        return [judge(it, reasons, at) for it in executions]
+        return [judge(it, reasons.get(it.cluster, Unknown("not asked")), at) for it in executions]
 
 
-def signal_of(argv: Sequence[str], environment: Mapping[str, str]) -> CessationSignal | None:
+def signal_of(argv: Sequence[str], environment: Mapping[str, str], home: str = "") -> CessationSignal | None:
     """The signal that the site's setting ``cessation`` names: nobody, the built-in answer, or a command.
 
     :param environment: what Slurm's commands, and the site's, run with.
+    :param home: the name of the cluster that they ask; empty: it is asked for.
     """
     if not argv:
         return None
     if tuple(argv) == (SLURM_NODES,):
-        return SlurmNodes(lambda deadline_s: drain_reasons(environment, deadline_s))
+        return SlurmNodes(lambda deadline_s, cluster: reasons_on(cluster, environment, deadline_s, home))
     return SiteCommand(argv, environment)
 
 
@@ -184,10 +188,38 @@ def _list(nodes: Sequence[tuple[str, str]]) -> str:
     return "; ".join(named) + (f"; and {more} more" if more else "")
 
 
-def drain_reasons(environment: Mapping[str, str], deadline_s: float) -> dict[str, str] | Unknown:
-    """Why each node is drained or down, by node, as Slurm shows it (``none`` where it is not); one call of sinfo."""
+def reasons_on(
+    cluster: str, environment: Mapping[str, str], deadline_s: float, home: str = ""
+) -> dict[str, str] | Unknown:
+    """:func:`drain_reasons` of a cluster by its name: two clusters can have nodes of one name.
+
+    :param home: the name of the cluster that the commands ask; empty: it is asked for.
+    """
+    until = time.monotonic() + deadline_s
+    commands = SlurmCommands(environment, timeout_s=deadline_s)
+    if not home:
+        config = commands.config()
+        if isinstance(config, Unknown):
+            return config
+        home = config.get("ClusterName", "")
+    left_s = max(0.0, until - time.monotonic())
+    if cluster in {"", home}:
+        return drain_reasons(environment, left_s)
+    try:
+        there = commands.at(cluster)
+    except ValueError as error:
+        return Unknown(str(error))
+    return drain_reasons(environment, left_s, there.cluster or "")
+
+
+def drain_reasons(environment: Mapping[str, str], deadline_s: float, other: str = "") -> dict[str, str] | Unknown:
+    """Why each node is drained or down, by node, as Slurm shows it (``none`` where it is not); one call of sinfo.
+
+    :param other: of another cluster.
+    """
     mark = secrets.token_hex(8)
-    argv = ["sinfo", "--noheader", "--all", "--Node", f"--format={mark}|%N|%E"]
+    where = [f"--clusters={other}"] if other else []
+    argv = ["sinfo", *where, "--noheader", "--all", "--Node", f"--format={mark}|%N|%E"]
     finished = run(argv, Setting(environment), deadline_s=deadline_s)
     if finished.trouble:
         return Unknown(f"sinfo: {finished.trouble}")

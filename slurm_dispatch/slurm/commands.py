@@ -1,7 +1,7 @@
 """The port by Slurm's commands: argv lists, ``LC_ALL=C``, explicit fields, times in seconds, a deadline.
 
-One adapter speaks to one cluster. A job that was sent to another (``-M``) is asked for there only: that the
-own cluster does not have it says nothing.
+One adapter speaks to one cluster. A job that was sent to another (``-M``) is asked for there only, by the adapter
+that :meth:`SlurmCommands.at` gives: that the own cluster does not have it says nothing.
 """
 
 from __future__ import annotations
@@ -47,6 +47,8 @@ if TYPE_CHECKING:
     from slurm_dispatch.model.identity import Word
 
 QUERY_TIMEOUT_S = 60.0
+OTHER_TIMEOUT_S = 30.0
+"""The most that another cluster's answer is waited for: its silence must not hold up this one's jobs for long."""
 ACCOUNTING_IDS_MAX = 500
 """Ids in one call of sacct: an argv of 6 KB, and an answer of some 100 KB."""
 # Of our own environment Slurm's commands need these and nothing else: SQUEUE_, SACCT_ and SLURM_ variables of
@@ -105,6 +107,11 @@ class SlurmCommands:
         self.timeout_s = timeout_s
         self.cluster = cluster
         self._version: tuple[int, int] | None = None
+
+    def at(self, cluster: str) -> SlurmCommands:
+        """The commands for another cluster; see the port."""
+        timeout_s = min(self.timeout_s, OTHER_TIMEOUT_S)
+        return SlurmCommands(self.environment, timeout_s=timeout_s, cluster=_check_cluster(cluster))
 
     def submit(self, call: SbatchCall, accepted: Callable[[Accepted], None] | None = None) -> SubmitAnswer:
         """Call sbatch once; see the port."""

@@ -283,7 +283,19 @@ class Nodes:
 
 
 class SlurmPort(Protocol):
-    """The verbs. None raises for what Slurm says or fails to say: that is in the answer."""
+    """The verbs, asked of one cluster: the commands' own one, unless it was made by :meth:`at`.
+
+    None raises for what Slurm says or fails to say: that is in the answer. Where a verb takes a cluster, ``None`` is
+    the one that is asked. It must be ``None`` for the commands' own: by its name Slurm finds a cluster through
+    slurmdbd only, which may be away, or not there at all.
+    """
+
+    def at(self, cluster: str) -> SlurmPort:
+        """The same verbs asked of another cluster, by its name.
+
+        :raises ValueError: it cannot be a cluster's name.
+        """
+        ...
 
     def submit(self, call: SbatchCall, accepted: Callable[[Accepted], None] | None = None) -> SubmitAnswer:
         """Call sbatch once. Ended at ``call.deadline_s`` by this process; never tried again here.

@@ -63,6 +63,7 @@ def resubmission(
     changes: Sequence[str] = (),
     config: Mapping[str, str] | None = None,
     dependency: str = "",
+    cluster: str = "",
 ) -> SbatchCall:
     """The call for submission ``word.submission`` (2 and later) of a job, to be made as its owner.
 
@@ -72,6 +73,7 @@ def resubmission(
     :param changes: sbatch options that the rule adds, each as ``--name=value``.
     :param config: ``scontrol show config``, for the limits that the site propagates.
     :param dependency: what it still depends on; the one that was recorded is not repeated.
+    :param cluster: where it goes, if that is not the cluster of this host; empty: where its options say.
     """
     given, _, _ = sbatch_options(script)
     recorded = parse(spec.argv)
@@ -92,7 +94,8 @@ def resubmission(
     if export is not None and handed is None:
         added += _by_value(export.value or "", variables)
     repeated = script if spec.wrap else without(script, gone)
-    options = (*kept, *added, f"--comment={comment_with(spec.comment, word)}")
+    where_to = (f"--clusters={cluster}",) if cluster else ()
+    options = (*kept, *where_to, *added, f"--comment={comment_with(spec.comment, word)}")
     changed = repeated != script
     where = () if spec.wrap else spec.script_args if changed else (script_path, *spec.script_args)
     return SbatchCall(

@@ -32,6 +32,7 @@ from slurm_dispatch.submit.run import (
     wait_s,
     write_answer,
 )
+from slurm_dispatch.submit.waiting import until_over
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -99,7 +100,7 @@ def submit_first(
     spec, message_timeout_s, config = _asked(request.spec, site, port)
     spec = replace(spec, generation=prepare_root(spec.root, adopt=request.settings.flag("adopt-root")))
     record, call = _record(request, spec, environment, folder, by=by, deadline_s=site.submit_timeout_s)
-    first = _First(request, spec, record, port, site, by, say, config)
+    first = _First(request, spec, record, port, site, by, say, folder.last_tick, config)
     return first.came_of(first.submit(call, wait_s(site.submit_timeout_s, message_timeout_s)))
 
 
@@ -114,6 +115,7 @@ class _First:
     site: Site
     by: str
     say: Callable[[str], None]
+    last_tick: Callable[[], float | None]
     config: Mapping[str, str] = field(default_factory=dict)
 
     def submit(self, call: SbatchCall, settle_after_s: float) -> SubmitAnswer | Superseded | Overtaken:
@@ -154,7 +156,7 @@ class _First:
     def came_of(self, answer: SubmitAnswer | Superseded | Overtaken) -> int:
         """What follows from the answer; the exit status."""
         if isinstance(answer, Accepted):
-            return self._waited(answer) if self.request.waits and answer.status == 0 else answer.status
+            return self._waited(answer) if self.request.waits else answer.status
         if isinstance(answer, Rejected):
             reason = f"sbatch refused it: {answer.message}"[:2000]
             body = {"why": "rejected", "reason": reason}
@@ -172,7 +174,8 @@ class _First:
     def _look(self, answer: Ambiguous) -> int:
         """Find out whether Slurm has the job after all."""
         key, word = self.spec.job, self.spec.word(1)
-        found = look_now(self.port, word, self.spec.uid, since=self.record.read()[1].at)
+        ports = {place: self._port_of(place) for place in self.spec.clusters or ("",)}
+        found = look_now(ports, word, self.spec.uid, since=self.record.read()[1].at)
         if not isinstance(found, Found):
             raise OutcomeUnknownError(
                 f"nobody knows whether Slurm has job {key}: {answer.why}; {found.why}",
@@ -189,6 +192,10 @@ class _First:
         self.accepted(named)
         return 0
 
+    def _port_of(self, cluster: str) -> SlurmPort:
+        """Who asks this cluster; empty: that of this host."""
+        return self.port.at(cluster) if cluster else self.port
+
     def _overtaken(self, why: str) -> OutcomeUnknownError:
         key = self.spec.job
         return OutcomeUnknownError(
@@ -197,9 +204,16 @@ class _First:
         )
 
     def _waited(self, answer: Accepted) -> int:
-        """sbatch --wait ends with 0 for a job that was cancelled in the queue (seen on 24.11): not success."""
+        """What became of the job in the end; where nobody goes on with it, what sbatch said of its first submission.
+
+        sbatch --wait ends with 0 for a job that was cancelled in the queue (seen on 24.11): not success.
+        """
+        over = until_over(self.record, self.last_tick, self.say)
+        if over is not None or answer.status != 0:
+            return answer.status if over is None else over
         number = answer.slurm_job_id
-        found = self.port.detail([number])[number]
+        there = self._port_of(answer.cluster or "" if self.spec.clusters else "")
+        found = there.detail([number])[number]
         if isinstance(found, Present) and "CANCELLED" in found.value.states:
             self.say(f"Slurm job {number} was cancelled, and sbatch --wait ended with 0: this ends with 1")
             return 1
@@ -210,7 +224,7 @@ def _asked(spec: Spec, site: Site, port: SlurmPort) -> tuple[Spec, float | None,
     """The specification with the cluster's name, Slurm's MessageTimeout, and Slurm's configuration as far as it was
     asked: it is where the site's settings do not say all that is needed."""
     message_timeout_s = site.message_timeout_s
-    cluster = spec.cluster
+    cluster = spec.clusters[0] if len(spec.clusters) == 1 else spec.cluster
     config: Mapping[str, str] = {}
     if message_timeout_s is None or not cluster or spec.suspect_s is not None or spec.shared:
         answer = port.config()

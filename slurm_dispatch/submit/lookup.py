@@ -7,13 +7,13 @@ answers, and none has it, after the writer's sbatch can no longer be alive, is t
 from __future__ import annotations
 
 import time
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from slurm_dispatch.slurm.port import Present, Queue, Unknown
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
 
     from slurm_dispatch.model.identity import Word
     from slurm_dispatch.slurm.port import Absent, JobDetail, SlurmPort
@@ -100,31 +100,46 @@ def settle(
 
 
 def look_now(
-    port: SlurmPort, word: Word, uid: int, *, since: float, tries: int = TRIES, between_s: float = BETWEEN_S
+    ports: Mapping[str, SlurmPort],
+    word: Word,
+    uid: int,
+    *,
+    since: float,
+    tries: int = TRIES,
+    between_s: float = BETWEEN_S,
 ) -> Found | Wait:
     """What a user can find out at once: the queue, then accounting. Never says burnt.
 
     A job that sbatch handed over a moment ago can be missing in one answer, so it is asked for more than once.
+
+    :param ports: who asks each cluster on which it can be, by its name; empty for the one of this host.
     """
-    answer: Found | Burnt | Wait = Wait("not asked")
+    answer: Found | Wait = Wait("not asked")
     for turn in range(tries):
         if turn:
             time.sleep(between_s)
-        queue = port.queue()
-        accounting: Present[tuple[JobDetail, ...]] | Absent | Unknown = Unknown("not asked")
-        if not (isinstance(queue, Queue) and queue.of_word(word, uid)):
-            accounting = port.accounting_by_word(word, uid, since=int(since) - 60)
-        answer = settle(
-            word,
-            uid,
-            watched_s=0,
-            settle_after_s=1,
-            notes=Unknown("not for users"),
-            queue=queue,
-            accounting=accounting,
-        )
-        if isinstance(answer, Found):
-            return answer
-        if isinstance(queue, Unknown):
-            answer = Wait(queue.why)
-    return answer if isinstance(answer, Wait) else Wait("no source has it yet")
+        for cluster, port in ports.items():
+            found = _look_once(port, word, uid, since=since)
+            if isinstance(found, Found):
+                return replace(found, cluster=cluster or None)
+            answer = found
+    return answer
+
+
+def _look_once(port: SlurmPort, word: Word, uid: int, *, since: float) -> Found | Wait:
+    queue = port.queue()
+    accounting: Present[tuple[JobDetail, ...]] | Absent | Unknown = Unknown("not asked")
+    if not (isinstance(queue, Queue) and queue.of_word(word, uid)):
+        accounting = port.accounting_by_word(word, uid, since=int(since) - 60)
+    answer = settle(
+        word,
+        uid,
+        watched_s=0,
+        settle_after_s=1,
+        notes=Unknown("not for users"),
+        queue=queue,
+        accounting=accounting,
+    )
+    if isinstance(answer, Found):
+        return answer
+    return Wait(queue.why) if isinstance(queue, Unknown) else Wait("no source has it yet")

@@ -43,6 +43,8 @@ if TYPE_CHECKING:
     from slurm_dispatch.slurm.options import Option, Parsed
 
 COMMENT_MAX = 1024
+CLUSTERS_MAX = 300
+"""Characters of the names that ``-M`` gives: the tick's index remembers them for each job."""
 """Characters that slurmctld takes for a comment (``_validate_job_create_req``, 22.05 to 26.05)."""
 # What makes an output's name a different one for every submission: %j, %J and %A (for a job that is no array).
 _HAS_ID = re.compile(r"%[0-9]*[jJA]")
@@ -162,8 +164,9 @@ def prepare(
         word = "--unprotected" if settings.flag("unprotected") else "--test-only"
         return plain(f"the script's {word} leaves it to sbatch alone")
     _refuse(options, hetjob=hetjob)
+    clusters = clusters_of(options.value("clusters") or "")
     root = _root(settings, paths, need_root=need_root)
-    spec = _spec(line, script, settings, options, paths=paths, site=site, root=root)
+    spec = replace(_spec(line, script, settings, options, paths=paths, site=site, root=root), clusters=clusters)
     bounded = bounds_of(spec, site)
     check_limits(settings, site, bounded)
     spec = replace(spec, shared_hold_for_s=min(spec.shared_hold_for_s, longest_hold_s(bounded, site)))
@@ -193,6 +196,20 @@ def _refuse(options: Options, *, hetjob: bool) -> None:
             "job arrays are not managed in this version",
             hint="submit one job for each index, or the array with sbatch or dispatch sbatch --unprotected",
         )
+
+
+def clusters_of(text: str) -> tuple[str, ...]:
+    """The clusters that ``-M`` names: on each of them the job is looked for, and nowhere else."""
+    # Slurm keeps their names in small letters.
+    names = tuple(dict.fromkeys(name.strip().lower() for name in text.split(",") if name.strip()))
+    if "all" in names:
+        raise UsageError("-M all does not say where the job can be", hint="name the clusters")
+    for name in names:
+        if not re.fullmatch(r"[a-z0-9_.-]+", name):
+            raise UsageError(f"-M {show(name)}: that is no cluster's name")
+    if sum(len(name) + 1 for name in names) > CLUSTERS_MAX:
+        raise UsageError(f"-M names more clusters than can be followed ({CLUSTERS_MAX} characters)")
+    return names
 
 
 def _fits(spec: Spec) -> None:

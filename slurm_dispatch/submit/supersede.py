@@ -61,7 +61,9 @@ def make_new(
             f"the checkpoint root {show(given.root)} is not that of job {elder.spec.job}, {show(elder.spec.root)}",
             hint="leave --checkpoint out, or submit a job of its own with dispatch sbatch",
         )
-    spec = _after(elder, replace(given, root=elder.spec.root, cluster=given.cluster or elder.spec.cluster), keep)
+    # Where the elder was sent by name, the new description says anew where it goes.
+    cluster = given.cluster or ("" if elder.spec.clusters else elder.spec.cluster)
+    spec = _after(elder, replace(given, root=elder.spec.root, cluster=cluster), keep)
     own = for_job(environment, spec, record=folder.record(spec.job).folder)
     return folder.create_job(spec, request.script.content, as_recorded(own), by=by)
 

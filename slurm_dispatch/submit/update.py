@@ -16,6 +16,7 @@ from slurm_dispatch.slurm.resubmit import NOT_REPEATED
 from slurm_dispatch.submit.command_line import NOT_A_SUBMISSION, read_command_line
 from slurm_dispatch.submit.directives import own_directives
 from slurm_dispatch.submit.limits import bounds_of, check_limits
+from slurm_dispatch.submit.request import clusters_of
 from slurm_dispatch.submit.settings import COMMAND_LINE, gather
 
 if TYPE_CHECKING:
@@ -127,6 +128,12 @@ def _whose(spec: Spec, argv: Sequence[str], script: bytes | None) -> dict[str, s
         written, _, hetjob = sbatch_options(script)
         if hetjob or written.last("array") is not None:
             raise UsageError("the script describes an array or a heterogeneous job, and these are not managed")
+        goes = written.last("clusters")
+        if goes is not None and clusters_of(goes.value or "") != spec.clusters and line.last("clusters") is None:
+            raise UsageError(
+                f"the script goes to another cluster (-M {show(goes.value or '')})",
+                hint=f"dispatch supersede {spec.job} makes another job of it",
+            )
     found = {}
     for name in ("account", "partition"):
         word = line.last(name) or written.last(name)

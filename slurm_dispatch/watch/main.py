@@ -122,6 +122,8 @@ def _say_prepared(place: Place, options: command_line.Options, prepared: Prepare
         say("a newer execution of this job has published already: nothing of this one will be latest")
     if prepared.space is not None:
         say(prepared.space)
+    if prepared.before is not None:
+        say(prepared.before)
     if prepared.run is None:
         return
     if not prepared.links:

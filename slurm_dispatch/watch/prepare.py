@@ -12,7 +12,8 @@ from dataclasses import asdict, dataclass, field, replace
 from typing import TYPE_CHECKING
 
 from slurm_dispatch.durable import sync_name
-from slurm_dispatch.errors import AbsentError, BadDataError, StoreError, TransientError, store_error
+from slurm_dispatch.errors import AbsentError, BadDataError, DispatchError, StoreError, TransientError, store_error
+from slurm_dispatch.model.publication import parse_name
 from slurm_dispatch.store.choice import Choice, choose, read_choice
 from slurm_dispatch.store.manifest import manifest_of
 from slurm_dispatch.store.probe import probe
@@ -48,6 +49,7 @@ class Prepared:
         that it was beside may live on. After the end of a command its torn save never changes again.
     :ivar space: one line if there is too little for two saves.
     :ivar other: why this process does not publish, for the person, or ``None``.
+    :ivar before: one line if the helper that published what this execution resumes from never said that it ended.
     """
 
     directory: str
@@ -60,6 +62,7 @@ class Prepared:
     left_settles: bool = False
     space: str | None = None
     other: str | None = None
+    before: str | None = None
 
     def encode(self) -> bytes:
         """For the way through a pipe."""
@@ -238,6 +241,25 @@ def _prepared(
 ) -> Prepared:
     directory = root.execution(place.attempt)
     space = None if run is None else low_space(root, choice)
+    before = None if run != 1 else silent_before(root, choice, place.attempt)
     return Prepared(
-        directory, choice.resume, choice.step, run, links, choice.outranked, space=space, other=other
+        directory, choice.resume, choice.step, run, links, choice.outranked, space=space, other=other, before=before
+    )
+
+
+def silent_before(root: CheckpointRoot, choice: Choice, attempt: str) -> str | None:
+    """One line if the helper of the execution that published what was chosen was killed, or still runs: what that run
+    saved later is not published (C167). Looks only, and says nothing where it cannot."""
+    try:
+        parts = [] if choice.source is None else parse_name(choice.source).path.split(b"/")
+        if len(parts) < 3 or parts[0] != b"exec" or parts[1] == attempt.encode():
+            return None
+        run = last_run(root, parts[1].decode("ascii"))
+    except (DispatchError, ValueError):
+        return None  # a save that was published by hand, or whose folder is thinned
+    if run is None or run.ended:
+        return None
+    return (
+        f"the helper of attempt {parts[1].decode('ascii')}, which published step {choice.step}, never said that it "
+        "ended: it was killed, or still runs; what that run saved later is not published"
     )

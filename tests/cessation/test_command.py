@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import time
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import pytest
@@ -125,6 +126,7 @@ def test_the_setting_names_the_signal() -> None:
 def sinfo(folder: Path, script: str) -> dict[str, str]:
     mark = """for word; do case $word in --format=*) mark=${word#--format=} mark=${mark%%"|"*} ;; esac; done"""
     command(folder, f"{mark}\n{script}", "sinfo")
+    command(folder, "echo 'ClusterName = lab'; echo 'SLURM_VERSION = 24.11.5'", "scontrol")
     return {"PATH": f"{folder}:{PATH}"}
 
 
@@ -156,4 +158,15 @@ def test_a_slurm_that_does_not_answer_proves_nothing(tmp_path: Path, script: str
 def test_the_reasons_are_those_of_sinfo(tmp_path: Path) -> None:
     environment = sinfo(tmp_path, 'echo "$mark|c1|none"; echo "$mark|c2|Kill task failed [root@x]"')
     assert drain_reasons(environment, 60.0) == {"c1": "none", "c2": "Kill task failed [root@x]"}
-    assert os.listdir(tmp_path) == ["sinfo"]
+    assert sorted(os.listdir(tmp_path)) == ["scontrol", "sinfo"]
+
+
+def test_nodes_of_another_cluster_are_asked_for_there(tmp_path: Path) -> None:
+    """C080: two clusters have nodes of one name, and what Slurm says of the one proves nothing of the other."""
+    script = """case $* in *--clusters=lab*) exit 9 ;; *--clusters=second*) echo "$mark|c1|Kill task failed" ;;
+        *) echo "$mark|c1|none" ;; esac"""
+    signal = signal_of(("slurm-nodes",), sinfo(tmp_path, script))
+    assert signal is not None
+    here = execution(clean("c1"), nodes=("c1",))
+    there = replace(here, cluster="second")
+    assert [answer.answer for answer in signal.ask([here, there], 60.0)] == [CEASED, UNKNOWN]

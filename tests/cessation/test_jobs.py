@@ -58,7 +58,7 @@ def answers(rig: SiteRig, key: str) -> list[str]:
 
 @pytest.mark.parametrize("how", [{}, {"how": "scan"}, {"how": "boot"}])
 def test_a_node_s_word_lets_the_job_go_on(tmp_path: Path, how: dict[str, str]) -> None:
-    rig = SiteRig(tmp_path, RULES, Asker(SlurmNodes(lambda _: FINE), user=ME))
+    rig = SiteRig(tmp_path, RULES, Asker(SlurmNodes(lambda *_: FINE), user=ME))
     key, _, attempt = held(rig)
     assert answers(rig, key) == [UNKNOWN]
     node_note(rig, key, attempt, 1, **how)
@@ -72,7 +72,7 @@ def test_a_node_s_word_lets_the_job_go_on(tmp_path: Path, how: dict[str, str]) -
 
 def test_a_later_word_is_not_lost_for_an_earlier_one(tmp_path: Path) -> None:
     """The Epilog found processes, and later the node has booted; each is a fact, and the note goes."""
-    rig = SiteRig(tmp_path, RULES, Asker(SlurmNodes(lambda _: FINE), user=ME))
+    rig = SiteRig(tmp_path, RULES, Asker(SlurmNodes(lambda *_: FINE), user=ME))
     key, _, attempt = held(rig)
     node_note(rig, key, attempt, 1, clean=False, left=[7])
     rig.wait("the answer", lambda: answers(rig, key)[-1] == "running")
@@ -102,7 +102,7 @@ def test_a_later_word_is_not_lost_for_an_earlier_one(tmp_path: Path) -> None:
 def test_what_proves_nothing_lets_nothing_go(
     tmp_path: Path, reasons: dict[str, str] | Unknown, changes: dict[str, Any]
 ) -> None:
-    rig = SiteRig(tmp_path, RULES, Asker(SlurmNodes(lambda _: reasons), user=ME))
+    rig = SiteRig(tmp_path, RULES, Asker(SlurmNodes(lambda *_: reasons), user=ME))
     key, _, attempt = held(rig)
     node = str(changes.get("node", "c1"))
     told = str(changes.get("attempt", attempt))
@@ -145,7 +145,7 @@ def test_an_answer_that_another_job_got_lets_nothing_go(tmp_path: Path) -> None:
 
 def test_what_nodes_say_of_an_elder_s_execution_lets_its_successor_go_on(tmp_path: Path) -> None:
     """The note is about the superseded job's execution, and becomes a fact of that one's record."""
-    rig = SiteRig(tmp_path, RULES, Asker(SlurmNodes(lambda _: FINE), user=ME))
+    rig = SiteRig(tmp_path, RULES, Asker(SlurmNodes(lambda *_: FINE), user=ME))
     elder = rig.job(shared=True)
     rig.start(elder)
     rig.tick()

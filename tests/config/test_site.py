@@ -45,6 +45,11 @@ def test_the_settings_of_the_table_are_the_fields() -> None:
     assert [setting.name for setting in LIMIT_SETTINGS] == list(Limit.__dataclass_fields__)[1:]
 
 
+def test_the_cluster_s_name_is_written_as_slurm_keeps_it(tmp_path: Path) -> None:
+    """C080: the hooks are told it in small letters, and an object is known by it."""
+    assert load_site(write(tmp_path / "dispatch.toml", 'state = "/s"\ncluster = "Alpha"\n')).cluster == "alpha"
+
+
 def test_everything_can_be_set(tmp_path: Path) -> None:
     text = """
         state = "/s"

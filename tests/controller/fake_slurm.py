@@ -66,8 +66,9 @@ class FakeSlurm:
     may be ``lost_after``; ``boot_time`` is slurmctld's start in Unix seconds.
     """
 
-    def __init__(self, folder: str) -> None:
+    def __init__(self, folder: str, *, name: str = "fake") -> None:
         self.folder = folder
+        self.name = name
         self.prepare()
 
     def prepare(self) -> None:
@@ -171,7 +172,20 @@ class FakeSlurm:
 
     # The port.
 
+    def at(self, cluster: str) -> FakeSlurm:
+        """Another cluster: a stand-in of its own."""
+        return FakeSlurm(os.path.join(self.folder, "clusters", cluster), name=cluster)
+
     def submit(self, call: SbatchCall, accepted: Callable[[Accepted], None] | None = None) -> SubmitAnswer:
+        named = [text.partition("=")[2] for text in call.argv if text.startswith("--clusters=")]
+        goal = named[-1] if named else self.name
+        if goal != self.name:
+            answer = self.at(goal).submit(call)
+            if isinstance(answer, Accepted):
+                answer = Accepted(answer.slurm_job_id, goal)
+                if accepted is not None:
+                    accepted(answer)
+            return answer
         self._called("submit")
         how = self._knob("submit")
         if how == "reject":
@@ -267,6 +281,8 @@ class FakeSlurm:
         return Present(rows) if rows else Absent()
 
     def cancel(self, slurm_job_id: int, cluster: str | None) -> CancelAnswer:
+        if cluster is not None:
+            return self._other(cluster).cancel(slurm_job_id, None)
         self._called("cancel")
         if self._knob("cancel") != "ok":
             return CancelAnswer(done=False, why="scancel: Unable to contact slurm controller")
@@ -277,6 +293,8 @@ class FakeSlurm:
         return CancelAnswer(done=True)
 
     def requeue(self, slurm_job_id: int, cluster: str | None) -> ChangeAnswer:
+        if cluster is not None:
+            return self._other(cluster).requeue(slurm_job_id, None)
         self._called("requeue")
         away = self._change_away("requeue", slurm_job_id)
         if away is not None:
@@ -292,6 +310,8 @@ class FakeSlurm:
         return ChangeAnswer(done=True)
 
     def update(self, slurm_job_id: int, cluster: str | None, fields: Mapping[str, str]) -> ChangeAnswer:
+        if cluster is not None:
+            return self._other(cluster).update(slurm_job_id, None, fields)
         self._called("update")
         away = self._change_away("update", slurm_job_id)
         if away is not None:
@@ -330,7 +350,7 @@ class FakeSlurm:
         return {
             "BOOT_TIME": self._get("knobs.json", {}).get("boot_time", str(BOOT_TIME)),
             "SlurmdTimeout": "300 sec",
-            "ClusterName": "fake",
+            "ClusterName": self.name,
             "MessageTimeout": "10 sec",
             "AccountingStorageType": "(null)"
             if self._knob("accounting") == "none"
@@ -343,6 +363,10 @@ class FakeSlurm:
     def _waits_for(self, number: int, text: str) -> None:
         """The object waits for this now, as squeue prints it."""
         self.set(number, dependency=",".join(f"{part}(unfulfilled)" for part in text.split(",")), reason="Dependency")
+
+    def _other(self, cluster: str) -> FakeSlurm:
+        assert cluster != self.name, "by its own name it would be looked for through slurmdbd"
+        return self.at(cluster)
 
     def _change_away(self, verb: str, number: int) -> ChangeAnswer | None:
         if self._knob(verb) == "away":

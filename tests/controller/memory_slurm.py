@@ -28,6 +28,9 @@ class MemorySlurm(FakeSlurm):
     def prepare(self) -> None:
         """Nothing is on a disk."""
 
+    def at(self, cluster: str) -> FakeSlurm:
+        raise AssertionError(f"there is no cluster {cluster}")
+
     def caller(self) -> int:
         return super().caller() if self._uid is None else self._uid
 

@@ -1,22 +1,39 @@
-"""A job on another cluster, and the id that it has there on this one."""
+"""Jobs on other clusters than the one whose commands the tick runs: ``-M``, and one state folder for several."""
 
 from __future__ import annotations
 
-from dataclasses import replace
+import time
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from slurm_dispatch.cli.tick import run_once
+from slurm_dispatch.controller import elsewhere, index
+from slurm_dispatch.controller.elsewhere import Elsewhere
+from slurm_dispatch.controller.glance import glance
+from slurm_dispatch.controller.silence import Suspects
+from slurm_dispatch.controller.siteview import SiteView
+from slurm_dispatch.controller.wish import view_of
 from slurm_dispatch.slurm import commands
 from slurm_dispatch.slurm.commands import SlurmCommands
+from slurm_dispatch.slurm.port import Node, Nodes, Unknown
 from slurm_dispatch.slurm.run import Finished
-from tests.controller.rig import Rig
+from tests.controller.fake_slurm import FIRST_ID, FakeSlurm
+from tests.controller.rig import WAIT_S, Rig
+from tests.controller.sites import Site, make_site
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterator, Sequence
     from pathlib import Path
 
     from slurm_dispatch.controller.view import View
+
+SECOND, THIRD = "second", "third"
+
+
+@pytest.fixture
+def site() -> Iterator[Site]:
+    yield from make_site()
 
 
 @pytest.fixture
@@ -24,53 +41,244 @@ def rig(tmp_path: Path) -> Rig:
     return Rig(tmp_path)
 
 
-def on_beta(rig: Rig, rule: str) -> tuple[str, int]:
-    """A job that sbatch sent to cluster beta; its key and its Slurm job id there."""
-    key = rig.job(rule, submitted=False)
-    number = rig.slurm.plain(comment=f"mine {rig.word(key)}", uid=rig.uid)
-    body = {"submission": 1, "cluster": "beta", "slurm_job_id": number, "how": "answer"}
-    assert rig.record(key).append(3, "submitted", "user:ada@login", body)
+def second(rig: Rig, name: str = SECOND) -> FakeSlurm:
+    return rig.slurm.at(name)
+
+
+def job_there(rig: Rig, *, cluster: str = SECOND, start: bool = True, **about: Any) -> tuple[str, int]:
+    """A job that was sent to another cluster, and its object there, running."""
+    named = about.pop("clusters", (cluster,))
+    words = ("--job-name=train", *([f"--clusters={','.join(named)}"] if named else []))
+    with rig.at_once():
+        key = rig.job(submitted=False, cluster=cluster, clusters=named, argv=words, **about)
+        word = rig.word(key)
+        number = second(rig, cluster).plain(comment=f"mine {word}", uid=rig.uid)
+        if start:
+            second(rig, cluster).start(number)
+        body = {"submission": 1, "cluster": cluster, "slurm_job_id": number, "how": "answer"}
+        assert rig.record(key).append(3, "submitted", "user:ada@login", body)
     return key, number
 
 
-def asks(rig: Rig, cluster: str) -> View:
-    """What a tick on a host of that cluster sees."""
-    return replace(rig.view(), cluster=cluster)
+def view(rig: Rig, *names: str) -> View:
+    """What a pass knows that has asked these clusters too."""
+    found = rig.view()
+    asker = Elsewhere(rig.port, lambda *_: None)
+    asker.ask(found, [set(names)])
+    asker.complete(found)
+    return found
 
 
-@pytest.mark.parametrize("here", ["foreign", "ended", "gone"])
-@pytest.mark.parametrize("wish", [False, True])
-def test_a_tick_of_another_cluster_leaves_it_alone(rig: Rig, here: str, *, wish: bool) -> None:
-    """C079, C080: not found, or another job of the same id, without the right cluster is no evidence; nothing is
-    submitted, and nothing is cancelled here."""
-    key, number = on_beta(rig, "failed,node_fail,lost:resubmit")
-    fields: dict[str, dict[str, Any]] = {
-        "foreign": {"uid": rig.uid + 1, "comment": "", "states": ["RUNNING"], "start_time": 1},
-        "ended": {"states": ["FAILED"], "exit_status": 1, "start_time": 1, "end_time": 9},
-        "gone": {"in_memory": False, "accounting_live": False},
-    }
-    rig.slurm.set(number, **fields[here])
-    if wish:
-        body = {"what": "cancel", "reason": "enough"}
-        assert rig.record(key).append(4, "request", "user:ada@login", body)
-    kinds = rig.kinds(key)
-    for later in (0.0, 86400.0):
-        rig.later_s = later
-        rig.tick(view=asks(rig, "alpha"))
-    assert rig.kinds(key) == kinds
-    assert rig.slurm.ids() == [number]
-    assert not {"cancel", "submit", "requeue", "update"} & set(rig.slurm.calls())
+def test_a_job_of_another_cluster_is_seen_decided_and_submitted_there(site: Site) -> None:
+    """C005, C079: its cluster is recorded, and every question and act about it goes there."""
+    rig = site.rig
+    key, number = job_there(rig)
+    there = second(rig)
+    there.end(number, "PREEMPTED")
+    run_once(site.controller())
+    assert rig.kinds(key)[-3:] == ["decision", "intent", "submitted"], site.log
+    assert rig.last(key, "submitted").body["cluster"] == SECOND
+    assert rig.slurm.calls("submit") == []
+    assert len(there.calls("submit")) == 1
+    assert "--clusters=second" in there.job(rig.object(key))["argv"]
 
 
-def test_a_tick_of_its_own_cluster_brings_it_back(rig: Rig) -> None:
-    """C079: one state folder, a tick on a host of each cluster."""
-    key, number = on_beta(rig, "failed:resubmit")
-    rig.slurm.start(number)
-    rig.slurm.end(number, "FAILED", exit_status=1)
+def test_a_job_that_came_from_another_cluster_s_login_host_goes_back_there(site: Site) -> None:
+    """C079: nothing names a cluster in its options, and the tick's own would take the replacement."""
+    rig = site.rig
+    key, number = job_there(rig, clusters=())
+    second(rig).end(number, "NODE_FAIL")
+    run_once(site.controller())
+    assert rig.last(key, "submitted").body["submission"] == 2, site.log
+    assert rig.last(key, "submitted").body["cluster"] == SECOND
+    assert rig.slurm.ids() == []
+
+
+def test_the_same_id_on_two_clusters_is_two_objects(site: Site) -> None:
+    """C080: each job is asked for at its own cluster, and a cancel reaches the one that was meant."""
+    rig = site.rig
+    here = rig.job()
+    rig.start(here)
+    there, number = job_there(rig)
+    assert number == rig.object(here) == FIRST_ID
+    rig.slurm.end(FIRST_ID, "COMPLETED")
+    run_once(site.controller())
+    assert rig.state(here).closed is not None, site.log
+    assert rig.state(there).phase == "running", site.log
+    body = {"what": "cancel", "reason": "enough"}
+    assert rig.record(there).append(len(rig.facts(there)) + 1, "request", "user:ada@login", body)
+    site.hand_over()
+    run_once(site.controller())
+    assert second(rig).job(number)["states"][0] == "CANCELLED", site.log
+    assert rig.slurm.job(FIRST_ID)["states"] == ["COMPLETED"]
+    assert rig.slurm.calls("cancel") == []
+
+
+def test_a_note_of_the_other_cluster_s_job_of_this_id_is_not_ours(rig: Rig) -> None:
+    """C080: a start of the same id elsewhere is no start of this object, whatever word it carries."""
+    key = rig.job()
+    start = int(time.time())
+    rig.start_note(key, rig.object(key), start, cluster=SECOND)
+    rig.tick()
+    assert "started" not in rig.kinds(key)
+    rig.start_note(key, rig.object(key), start, cluster="fake")
+    rig.tick()
+    assert rig.kinds(key)[-1] == "started"
+
+
+def test_a_cluster_that_cannot_be_asked_leaves_only_its_own_jobs_unknown(site: Site) -> None:
+    """C079: nothing is decided about them, and nobody else's wait."""
+    rig = site.rig
+    there, number = job_there(rig)
+    here = rig.job()
+    rig.start(here)
+    run_once(site.controller())
+    before = rig.kinds(there)
+    second(rig).end(number, "FAILED")
+    second(rig).knob(queue="away", accounting="away")
+    rig.slurm.end(rig.object(here), "PREEMPTED")
+    run_once(site.controller())
+    assert rig.last(here, "submitted").body["submission"] == 2, site.log
+    assert rig.kinds(there) == before
+    assert any("cluster second does not tell its queue" in line for line in site.log)
+
+
+def test_its_own_cluster_s_silence_keeps_no_job_of_another_waiting(site: Site) -> None:
+    rig = site.rig
+    there, number = job_there(rig)
+    run_once(site.controller())
+    second(rig).end(number, "PREEMPTED")
+    rig.slurm.knob(queue="away", detail="away", accounting="away")
+    run_once(site.controller())
+    assert rig.last(there, "submitted").body["submission"] == 2, site.log
+
+
+def test_nothing_is_submitted_to_a_cluster_that_does_not_answer(rig: Rig) -> None:
+    """sbatch would refuse it for certain, and that would count against the job."""
+    key, number = job_there(rig)
+    second(rig).end(number, "NODE_FAIL")
+    looked = view(rig, SECOND)
+    looked.others[SECOND].queue = Unknown("away")
+    assert rig.record(key).append(4, "end", "tick@ctl", _end(number))
+    report = rig.tick(view=looked)[key]
+    assert rig.kinds(key)[-1] == "decision"
+    assert "waits for cluster second" in report.trouble
+    rig.tick(view=view(rig, SECOND))
+    assert rig.kinds(key)[-1] == "submitted"
+
+
+def _end(number: int) -> dict[str, Any]:
+    evidence = {"state": "NODE_FAIL", "flags": [], "reason": "", "exit_code": None, "signal": None, "by_uid": None,
+                "source": "json"}  # fmt: skip
+    return {"submission": 1, "slurm_job_id": number, "restart": 0, "start_time": None, "outcome": "node_fail",
+            "evidence": evidence, "final": True}  # fmt: skip
+
+
+def test_what_each_cluster_costs_a_pass(site: Site) -> None:
+    """One call for each other cluster that has an open job, and none for one that has none."""
+    rig = site.rig
     for _ in range(3):
-        rig.tick(view=asks(rig, "beta"))
-    assert rig.kinds(key).count("submitted") == 2
-    assert len(rig.slurm.ids()) == 2
+        job_there(rig)
+    job_there(rig, cluster=THIRD)
+    second(rig, "fourth")
+    run_once(site.controller())
+    before = {name: len(second(rig, name).calls()) for name in (SECOND, THIRD, "fourth")}
+    own = len(rig.slurm.calls())
+    controller = site.controller()
+    run_once(controller)
+    after = {name: len(second(rig, name).calls()) - before[name] for name in before}
+    assert after == {SECOND: 1, THIRD: 1, "fourth": 0}
+    assert len(rig.slurm.calls()) - own == 1
+
+
+def test_an_intent_for_several_clusters_is_looked_for_on_each(rig: Rig) -> None:
+    """C001, C079: sbatch -M a,b gives no answer. It is burnt only if each of them says that it has nothing."""
+    about = {"submitted": False, "cluster": "fake", "clusters": (SECOND, THIRD)}
+    found, gone = rig.job(**about), rig.job(**about)
+    number = second(rig, THIRD).plain(comment=f"mine {rig.word(found)}", uid=rig.uid)
+    rig.tick(view=view(rig, SECOND, THIRD))
+    assert rig.kinds(gone)[-1] == "watched"
+    rig.later_s = WAIT_S + 60
+    second(rig, THIRD).knob(queue="away", accounting="away")
+    rig.tick(view=view(rig, SECOND, THIRD))
+    assert rig.kinds(gone)[-1] == rig.kinds(found)[-1] == "watched"
+    second(rig, THIRD).knob(queue="ok", accounting="ok")
+    rig.tick(view=view(rig, SECOND, THIRD))
+    body = rig.last(found, "submitted").body
+    assert (body["cluster"], body["slurm_job_id"], body["how"]) == (THIRD, number, "queue")
+    assert "burnt" in rig.kinds(gone)
+
+
+def test_an_object_whose_cluster_was_not_known_is_this_cluster_s(rig: Rig) -> None:
+    """C079: Slurm did not tell its configuration when it was submitted. It is followed, and is no stray."""
+    with rig.at_once():
+        key = rig.job(submitted=False, cluster="")
+        number = rig.slurm.plain(comment=f"mine {rig.word(key)}", uid=rig.uid)
+        body = {"submission": 1, "cluster": "", "slurm_job_id": number, "how": "answer"}
+        assert rig.record(key).append(3, "submitted", "user:ada@login", body)
+    rig.slurm.start(number)
+    rig.settle()
+    assert rig.slurm.job(number)["states"] == ["RUNNING"]
+    rig.slurm.end(number, "PREEMPTED")
+    rig.settle()
+    assert rig.last(key, "submitted").body["submission"] == 2
+
+
+def test_a_person_s_commands_ask_the_object_s_cluster(rig: Rig) -> None:
+    """C079: dispatch show and dispatch cancel, which are no ticks."""
+    key, number = job_there(rig)
+    assert glance({key: rig.state(key)}, rig.port).words[key] == "RUNNING on c1"
+    second(rig).knob(queue="away")
+    seen = glance({key: rig.state(key)}, rig.port)
+    assert "cluster second: squeue" in seen.trouble
+    assert key not in seen.words
+    second(rig).knob(queue="ok")
+    looked = view_of(rig.means(), rig.port.config(), host="login", cluster="")
+    rig.tick(view=looked)
+    assert rig.kinds(key)[-1] == "started"
+    assert second(rig).calls("queue")
+    assert number
+
+
+def test_nodes_of_another_cluster_are_not_this_one_s() -> None:
+    """C080: two clusters have nodes of one name; no suspicion, memory or maintenance crosses over."""
+    here = SiteView(nodes=Nodes((Node("c1", "DOWN"),)), suspects=Suspects({"c1": 1.0}), known=True)
+    assert [it.name for it in here.silent(["c1"])] == ["c1"]  # type: ignore[union-attr]
+    there = here.elsewhere(SECOND)
+    assert not isinstance(there.silent(["c1"]), tuple)
+    assert there.respond(["c1"]) is None
+    assert isinstance(there.nodes, Unknown)
+
+
+def test_a_cluster_that_hangs_is_put_off(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
+    """C079: it costs a pass its deadline once, and then nothing for a while."""
+    second(rig).knob(queue="away")
+    said: list[str] = []
+    asker = Elsewhere(rig.port, lambda _, line: said.append(line))
+    for _ in range(2):
+        asker.ask(rig.view(), [{SECOND}])
+    assert len(second(rig).calls("queue")) == 2  # it refuses at once: asked again each time
+    monkeypatch.setattr(elsewhere, "SLOW_S", -1.0)
+    for _ in range(3):
+        asker.ask(rig.view(), [{SECOND}])
+    assert len(second(rig).calls("queue")) == 3
+    assert any("is asked again in" in line for line in said)
+
+
+def test_one_owner_s_records_make_the_tick_ask_a_bounded_number(rig: Rig) -> None:
+    looked = rig.view()
+    asker = Elsewhere(rig.port, lambda *_: None)
+    asker.ask(looked, [{f"made{number:03}" for number in range(100)}, {SECOND}])
+    assert len(looked.others) == elsewhere.OF_OWNER_MAX + 1
+    assert SECOND in looked.others
+
+
+def test_places_in_the_index() -> None:
+    entry = index.Entry(4, "running", FIRST_ID, None, 1, "a", "b", "", 0.0, index.places_of(("", SECOND)))
+    assert index.unpack(index.pack(entry)) == entry
+    assert entry.all_places() == ("", SECOND)
+    assert index.places_of(("",)) == ""
+    assert index.Index({"j": entry}).elsewhere() == {SECOND}
 
 
 @pytest.mark.parametrize("verb", ["cancel", "requeue", "update"])

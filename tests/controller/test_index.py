@@ -166,10 +166,10 @@ def test_an_entry_is_read_as_it_was_written() -> None:
 
 @pytest.mark.parametrize(
     "row",
-    ["", "4", "4 running 7 - 123 a b - 0 0", "x running 7 - 123 a b - 0", "4 flying 7 - 123 a b - 0",
-     "4 running 7 - 123 a b magic 0", "0 running 7 - 123 a b - 0", "4 running -1 - 123 a b - 0",
-     "4 running 7 nan 123 a b - 0", "4 running 7 - 123 a b - -1", "4 running 7 - 123 a b - nan",
-     f"4 running 7 - {'1' * 500} a b - 0"],
+    ["", "4", "4 running 7 - 123 a b - 0 - 0", "x running 7 - 123 a b - 0 -", "4 flying 7 - 123 a b - 0 -",
+     "4 running 7 - 123 a b magic 0 -", "0 running 7 - 123 a b - 0 -", "4 running -1 - 123 a b - 0 -",
+     "4 running 7 nan 123 a b - 0 -", "4 running 7 - 123 a b - -1 -", "4 running 7 - 123 a b - nan -",
+     f"4 running 7 - {'1' * 700} a b - 0 -", "4 running 7 - 123 a b - 0 a;b"],
 )  # fmt: skip
 def test_an_entry_that_makes_no_sense_is_none(row: str) -> None:
     assert index.entry_of(row) is None
@@ -177,7 +177,7 @@ def test_an_entry_that_makes_no_sense_is_none(row: str) -> None:
 
 @pytest.mark.parametrize(
     "text",
-    ["", "{", "[]", "null", '{"v": 1}', '{"v": 2, "uid": 500, "basis": "b", "jobs": {}}',
+    ["", "{", "[]", "null", '{"v": 1}', '{"v": 3, "uid": 500, "basis": "b", "jobs": {}}',
      '{"v": 1, "uid": 501, "basis": "b", "jobs": {}}', '{"v": 1, "uid": 500, "basis": "c", "jobs": {}}',
      '{"v": 1, "uid": 500, "basis": "b", "jobs": []}', '{"v": 1, "uid": 500, "basis": "b", "jobs": {"a": 1}}',
      '{"v": 1, "uid": 500, "basis": "b", "jobs": {"a": "1"}}', "[" * 100_000],

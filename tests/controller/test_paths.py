@@ -415,6 +415,23 @@ def test_a_refused_launch_counts_as_launch_failed_and_costs_no_budget(rig: Rig) 
     assert len(rig.slurm.ids()) == 2
 
 
+def test_a_refusal_that_was_noted_after_the_notes_were_read(rig: Rig) -> None:
+    """C042: the pass has read the notes, then the start is refused, then Slurm shows it as cancelled by root."""
+    key = rig.job("launch_failed:resubmit,budget=2")
+    number = rig.object(key)
+    start = rig.slurm.start(number)
+    view = rig.view()
+    view.config = {**(view.config or {}), "PrologSlurmctld": "/etc/slurm/dispatch/prolog-slurmctld"}
+    rig.slurm.end(number, "CANCELLED", by_uid=0)
+    view.queue = rig.slurm.queue()
+    view.__post_init__()
+    assert rig.tick(view=view)[key].soon
+    assert "end" not in rig.kinds(key)
+    rig.refused_note(key, number, "double_start", start)
+    rig.settle()
+    assert rig.last(key, "end").body["outcome"] == "launch_failed"
+
+
 def test_a_refused_object_that_waits_again_is_cancelled(rig: Rig) -> None:
     key = rig.job(shared=True)
     number = rig.object(key)

@@ -220,6 +220,19 @@ def test_a_new_script_with_its_own_options(desk: Desk) -> None:
     assert (quiet.status, quiet.err) == (0, ""), quiet
 
 
+def test_a_new_description_says_anew_to_which_cluster_it_goes(desk: Desk) -> None:
+    """C079: repeated it stays where it was; described anew it goes where the new options say."""
+    where = {"cluster": "second", "clusters": ("second",), "argv": ("--job-name=train", "--clusters=second")}
+    there = desk.slurm.at("second")
+    again, _ = superseded(desk, desk.job(submitted=False, **where))
+    assert desk.rig.last(again, "submitted").body["cluster"] == "second"
+    assert len(there.ids()) == 1
+    elder, before = desk.job(submitted=False, **where), desk.keys()
+    desk.ok("supersede", elder, "--", "--no-plan", desk.file("here.sh", SCRIPT))
+    assert desk.rig.last(newer(desk, before), "submitted").body["cluster"] in {"", "fake"}
+    assert len(there.ids()) == 1
+
+
 @pytest.mark.parametrize(
     ("words", "says"),
     [

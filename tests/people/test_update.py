@@ -172,6 +172,7 @@ def test_another_script(desk: Desk) -> None:
         ("#!/bin/sh\n#DISPATCH --shared-checkpoint\n", "line 2 of the script: --shared-checkpoint cannot be changed"),
         ("#!/bin/sh\n#DISPATCH --colour red\n", "line 2 of the script: --colour is not an option"),
         ("#!/bin/sh\n#SBATCH --array=1-3\n", "the script describes an array"),
+        ("#!/bin/sh\n#SBATCH -M second\n", "the script goes to another cluster"),
         ("#!/bin/sh\n#SBATCH hetjob\n", "the script describes an array or a heterogeneous job"),
         (None, "cannot be read: No such file"),
     ],

@@ -254,6 +254,10 @@ class Running:
             time.sleep(0.01)
         return Result(os.waitstatus_to_exitcode(status), *self._text())
 
+    def said(self) -> bytes:
+        """What it has written on stderr so far."""
+        return os.pread(self.err.fileno(), 1 << 20, 0)
+
     def end(self) -> None:
         """Kill it if it still runs, for a test that failed before it waited."""
         if not self.ended:

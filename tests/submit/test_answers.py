@@ -27,6 +27,23 @@ def test_a_lost_answer_is_looked_up(scene: Scene, status: int) -> None:
     assert scene.facts()[-1].body["how"] == "queue"
 
 
+def test_a_lost_answer_of_another_cluster_is_looked_up_there(scene: Scene) -> None:
+    """C001, C005: the look-up asks the cluster that the job went to; that the own one has nothing says nothing."""
+    scene.answer("sbatch", stdout="", stderr=LOST, status=1)
+    assert scene.sbatch("-M", "beta", "train.sh").status == 0
+    assert [call.argv[0] for call in scene.calls("squeue")] == ["--clusters=beta"]
+    assert scene.facts()[-1].body["cluster"] == "beta"
+    assert scene.facts()[0].body["clusters"] == ["beta"]
+
+
+@pytest.mark.parametrize("names", ["all", "a,b;c", "x" * 301, "a, all"])
+def test_clusters_that_cannot_be_followed_are_refused(scene: Scene, names: str) -> None:
+    """C079: an object is asked for where it is, so that must be known before it is submitted."""
+    result = scene.sbatch("-M", names, "train.sh")
+    assert (result.status, len(result.ours)) == (64, 1)
+    assert scene.calls("sbatch") == []
+
+
 def test_an_answer_that_stays_lost(scene: Scene) -> None:
     """C001: the look-up fails too: 75, the key is named, no second call, and the intent stays for the tick."""
     scene.answer("sbatch", stdout="", stderr=LOST, status=1)
@@ -272,6 +289,37 @@ def test_a_wait_for_a_cancelled_job(scene: Scene) -> None:
     result = scene.sbatch("--wait", "train.sh")
     assert result.status == 1
     assert "cancelled" in result.ours[-1]
+
+
+ENDED: dict[str, Any] = {
+    "start_time": None, "restart": 0, "final": True,
+    "evidence": {"state": "FAILED", "flags": [], "reason": "", "exit_code": 3, "signal": None, "by_uid": None,
+                 "source": "json"},
+}  # fmt: skip
+DECIDED: dict[str, Any] = {
+    "rule": "x", "budget_used": 0, "budget": None, "reason": "", "not_before": None, "close": None,
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(("closed", "status"), [("completed", 0), ("failed", 3)])
+def test_a_wait_covers_the_replacements(scene: Scene, closed: str, status: int) -> None:
+    """C031: sbatch's own job has failed, and the job goes on: --wait ends with the last of them."""
+    tick = scene.path / "state" / "tick" / "last"
+    tick.touch()
+    scene.answer("sbatch", stdout="Submitted batch job {id}\n", status=3, hang_until="over")
+    running = scene.start(["sbatch", "--checkpoint", str(scene.root), "--wait", "train.sh"])
+    until("the id is in the record", lambda: len(scene.facts_so_far()) == 3)
+    (scene.path / "over").touch()
+    word = f"{scene.facts_so_far()[1].body['word'][:-1]}2"
+    scene.append("end", submission=1, slurm_job_id=101, outcome="failed", **ENDED)
+    scene.append("decision", on=4, outcome="failed", action="resubmit", submission=2, **DECIDED)
+    scene.append("intent", submission=2, word=word, host="ctl", deadline=1e9, wait_s=9.0, changes=[], decision=5)
+    scene.append("submitted", submission=2, cluster="alpha", slurm_job_id=102, how="answer")
+    until("it says so", lambda: b"submission 2 is Slurm job 102" in running.said())
+    scene.append("end", submission=2, slurm_job_id=102, outcome="failed", **ENDED)
+    scene.append("decision", on=8, outcome="failed", action="stop", submission=None, **{**DECIDED, "close": closed})
+    scene.append("closed", why=closed, reason="")
+    assert running.wait().status == status
 
 
 WATCHED = {"submission": 1, "host": "other", "first_seen": 5.0}

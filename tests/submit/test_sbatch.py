@@ -229,14 +229,16 @@ def test_a_variable_that_says_requeue(scene: Scene, variables: dict[str, str], r
 
 
 def test_heterogeneous_jobs_are_refused(scene: Scene) -> None:
-    """One line, whether the command line or the script says so."""
+    """C030: one line, whether the command line or the script says so, and nothing is made."""
     for result in (
         scene.sbatch("-N1", ":", "-N2", "train.sh"),
         scene.sbatch(scene.write("h.sh", "#!/bin/sh\n#SBATCH -N1\n#SBATCH hetjob\n#SBATCH -N2\n:\n")),
     ):
         assert result.status == 64
         assert "heterogeneous" in result.ours[-1]
+        assert len(result.ours) == 1
     assert scene.calls("sbatch") == []
+    assert scene.records() == []
 
 
 def test_our_directives(scene: Scene) -> None:

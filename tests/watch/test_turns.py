@@ -266,6 +266,25 @@ def test_beside_that_was_killed_is_noticed(scene: Scene) -> None:
     assert "--beside was killed" in said(scene)
 
 
+def test_the_next_execution_says_that_the_helper_before_it_was_killed(scene: Scene) -> None:
+    """C167: nobody can say it in the execution itself, if nothing asks --finish."""
+    first = scene.helper("--done", "done", "--beside")
+    until((scene.execution() / ".dispatch" / "run-1").exists, "the helper")
+    (scene.execution() / "checkpoint-7").mkdir()
+    (scene.execution() / "checkpoint-7" / "done").write_text("1")
+    first.until_said("published step 7")
+    first.kill()
+    second = scene.helper("--done", "done", "--beside", number=2)
+    second.until_said("never said that it ended")
+    assert second.has_said("attempt1, which published step 7")
+    assert scene.helper("--finish", number=2).end() == 0
+    assert second.end() == 0
+    third = scene.helper("--done", "done", "--beside", number=3)
+    third.until_said("resumes from")
+    assert third.has_said("never said that it ended")  # the save is still the first one's
+    assert scene.helper("--finish", number=3).end() == 0
+
+
 def test_beside_ends_when_no_step_is_left(scene: Scene) -> None:
     """The steps are there, then they are not; the last scan follows."""
     folder = scene.folder / "bin"

@@ -1,0 +1,79 @@
+"""What an end stands on, in the words of the fact ``end``. No I/O."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from slurm_dispatch.errors import BadDataError
+from slurm_dispatch.model.hostlist import expand
+from slurm_dispatch.slurm import port
+
+if TYPE_CHECKING:
+    from slurm_dispatch.records.state import Execution
+
+BLAMED_MAX = 64
+"""Nodes that the evidence of an end names."""
+OVER = frozenset(
+    {
+        "COMPLETED",
+        "FAILED",
+        "CANCELLED",
+        "TIMEOUT",
+        "NODE_FAIL",
+        "BOOT_FAIL",
+        "PREEMPTED",
+        "OUT_OF_MEMORY",
+        "DEADLINE",
+        "LAUNCH_FAILED",
+        "RECONFIG_FAIL",
+        "REVOKED",
+    }
+)
+"""Base states of an object that ended."""
+
+
+def limits_of(detail: port.JobDetail) -> dict[str, float]:
+    """The limits that Slurm had for the object: seconds and megabytes, as far as it says them."""
+    limits = (("time_s", detail.time_limit_s), ("mem_mb", detail.memory_mb))
+    return {name: float(value) for name, value in limits if value}
+
+
+def in_trouble(execution: Execution | None, nodes: port.Nodes | port.Unknown) -> list[str]:
+    """The nodes of an execution that are silent, down or drained now: they are to be blamed before the others."""
+    if execution is None or isinstance(nodes, port.Unknown):
+        return []
+    bad = {node.name for node in nodes.nodes if node.in_trouble}
+    try:
+        return [name for name in expand(execution.nodes) if name in bad][:BLAMED_MAX]
+    except BadDataError:
+        return []
+
+
+def evidence_of(detail: port.JobDetail | None, source: str) -> dict[str, Any]:
+    """What Slurm said of an end, as the fact has it.
+
+    :param source: who said it; without ``detail`` nobody said more.
+    """
+    if detail is None:
+        return {
+            "state": None,
+            "flags": [],
+            "reason": "",
+            "exit_code": None,
+            "signal": None,
+            "by_uid": None,
+            "source": source,
+        }
+    base = sorted(detail.states & OVER) or sorted(detail.states)
+    return {
+        "state": base[0],
+        "flags": sorted(detail.states),
+        "reason": detail.reason,
+        "exit_code": detail.exit_status,
+        "signal": detail.exit_signal,
+        "by_uid": detail.by_uid,
+        "source": source,
+    }
+
+
+__all__ = ["BLAMED_MAX", "OVER", "evidence_of", "in_trouble", "limits_of"]
