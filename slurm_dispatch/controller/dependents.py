@@ -18,7 +18,7 @@ from slurm_dispatch.controller import elders
 from slurm_dispatch.errors import DispatchError, one_line
 from slurm_dispatch.records.facts import DEPENDENTS_MAX, LEFT_MAX
 from slurm_dispatch.records.fold import fold
-from slurm_dispatch.records.places import place_of
+from slurm_dispatch.records.places import landing, place_of
 from slurm_dispatch.records.verdict import NEVER
 from slurm_dispatch.slurm.dependency import mentioned, moved
 from slurm_dispatch.slurm.port import Unknown
@@ -46,11 +46,10 @@ class Dependents:
     def before(self, state: State) -> dict[str, Any] | None:
         """The body of a fact ``dependents``, to be appended before the job is submitted again or requeued; ``None``:
         nothing depends on it, or the record says already that something does."""
-        it = next((it.object for it in reversed(state.submissions) if it.object is not None), None)
-        if it is None or state.dependents:
-            return None
-        place = self._place(state, it)
+        place = self._latest_place(state)
         names = self._objects(state, place)
+        if not names or state.dependents:
+            return None
         answer = self._at(place).dependents(state.spec.uid)
         if isinstance(answer, Unknown):
             return {"jobs": None}
@@ -112,6 +111,11 @@ class Dependents:
 
     def _place(self, state: State, it: SlurmObject) -> str:
         return place_of(state.spec, it.cluster, self._view.cluster)
+
+    def _latest_place(self, state: State) -> str:
+        """Where its last object was; for a job without one, where it goes."""
+        had = [it.object for it in state.submissions if it.object is not None]
+        return self._place(state, had[-1]) if had else landing(state.spec, self._view.cluster)[0]
 
     def _at(self, place: str) -> Details:
         """Slurm's details of that cluster: dependents are jobs of the same one."""
