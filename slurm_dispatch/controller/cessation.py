@@ -62,6 +62,16 @@ class Asker:
         """Somebody answers at all (the policy's ``cessation``)."""
         return self._signal is not None
 
+    @property
+    def goes_there(self) -> bool:
+        """Who answers goes to the nodes, or to what has power over them, with the site's rights."""
+        return self._signal is not None and not self._signal.together
+
+    @property
+    def source(self) -> str:
+        """Its name in answers."""
+        return "" if self._signal is None else self._signal.source
+
     def busy(self) -> bool:
         """Somebody is being asked, or is about to be."""
         return bool(self._waiting) or not self._children.idle()
@@ -131,8 +141,7 @@ class Asker:
                 return dict(zip(asked, _unpack(ended.answer, len(asked)), strict=True))
             except BadDataError as error:
                 why = str(error)
-        source = "" if self._signal is None else self._signal.source
-        return {question: answered(UNKNOWN, source, why, time.time()) for question in asked}
+        return {question: answered(UNKNOWN, self.source, why, time.time()) for question in asked}
 
     def ask(self, key: str, executions: Sequence[AskedExecution], deadline_s: float) -> dict[str, CessationAnswer]:
         """Start, and collect until the deadline, for one job: by attempt. What did not come by then is missing."""

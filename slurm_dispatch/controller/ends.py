@@ -286,7 +286,7 @@ class _Observer:
             # A state that is not known stays for a while, and is not worth asking for again and again.
             strange = verdict.why if verdict.strange else ""
             return Look(Unknown(verdict.why), soon=not strange, strange=strange)
-        if outcome is Outcome.CANCELLED and self.was_refused():
+        if outcome is Outcome.CANCELLED and self.submission.was_refused:
             outcome = Outcome.LAUNCH_FAILED
         ran_s = ran_without_a_sign(told, execution) if outcome is Outcome.FAILED else None
         if ran_s is not None and ran_s <= PROLOG_S:
@@ -295,6 +295,9 @@ class _Observer:
             elif detail.completing or (ran_s <= 1 and abs(self.view.at - (told.end_time or 0)) < DRAINED_AFTER_S):
                 return Look(Unknown("whether the site's Prolog failed, its node shows in a moment"), soon=True)
         restart = detail.restart if execution is None else execution.epoch.restart
+        if execution is None and self.spec.shared and self.submission.was_refused and _waited(detail):
+            # The count is that of a start that never came: the last one that did was refused.
+            restart = max(refusal.restart for refusal in self.submission.refusals)
         return Look(
             ObjectEnded(
                 self.submission.number,
@@ -322,17 +325,6 @@ class _Observer:
         found = _evidence(detail, detail.source)
         limits, nodes = limits_of(detail), in_trouble(execution, self.view.site.nodes)
         return {**found, **({"limits": limits} if limits else {}), **({"nodes": nodes} if nodes else {})}
-
-    def was_refused(self) -> bool:
-        """The last that is known of the object is that PrologSlurmctld did not let it start.
-
-        Slurm shows it as cancelled, by root or, after the tick took it out of the queue, by its owner.
-        """
-        if not self.submission.refusals:
-            return False
-        refused = max(refusal.restart for refusal in self.submission.refusals)
-        started = [execution.epoch.restart for execution in self.submission.executions if execution.started]
-        return all(restart <= refused for restart in started)
 
     def rows(self) -> list[port.JobDetail] | None:
         """The rows of this object, oldest first: its owner's, and not those of another job with the same id."""
@@ -393,6 +385,12 @@ class _Observer:
             and note.slurm_job_id == self.slurm_job_id
             and note.body.get("uid") == self.spec.uid
         )
+
+
+def _waited(detail: port.JobDetail) -> bool:
+    """By Slurm's own record of the object it had no node since it was last queued, and was cancelled there."""
+    ran = detail.start_time is not None and detail.end_time is not None and detail.end_time > detail.start_time
+    return not detail.nodes and not ran and detail.source != "accounting"
 
 
 def _row_of(rows: Sequence[port.JobDetail] | None, execution: Execution | None) -> port.JobDetail | None:

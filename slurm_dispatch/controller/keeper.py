@@ -19,6 +19,7 @@ from slurm_dispatch.controller.hints import Hints
 from slurm_dispatch.controller.notify import notify
 from slurm_dispatch.controller.silence import Suspects
 from slurm_dispatch.controller.siteview import SiteView
+from slurm_dispatch.records.cessation import UNKNOWN, answered
 from slurm_dispatch.slurm.port import Nodes, SlurmPort, Unknown
 from slurm_dispatch.state.as_user import in_child
 from slurm_dispatch.state.users import identity_of
@@ -83,6 +84,8 @@ class Keeper:
         self._now = Hints()
         self._nodes: Nodes | Unknown = Unknown("not asked")
         self._nodes_at = -NODES_AGE_S
+        self._names: frozenset[str] | Unknown = Unknown("not asked")
+        self._names_at = -NODES_AGE_S
         self._heard: list[_Heard] = []
         self._said_why = ""
         self._said: set[str] = set()
@@ -267,7 +270,32 @@ class Keeper:
             if said.last or now - at >= self._rules.cessation_interval_s:
                 fresh.append(execution)
                 self._asked[key, execution.attempt] = now
-        self._asker.start(key, fresh)
+        self._asker.start(key, self._vetted(self._asker, key, fresh))
+
+    def _vetted(self, asker: Asker, key: str, executions: list[AskedExecution]) -> list[AskedExecution]:
+        """Those on nodes that Slurm has; of the others nothing is known.
+
+        The names come from the owner's record, and a command with the site's keys or passwords goes where they say.
+        """
+        if not executions or not asker.goes_there:
+            return executions
+        now = time.monotonic()
+        if now - self._names_at > NODES_AGE_S or isinstance(self._names, Unknown):
+            nodes = self._port.nodes()
+            self._names = nodes if isinstance(nodes, Unknown) else frozenset(node.name for node in nodes.nodes)
+            self._names_at = now
+        found: list[AskedExecution] = []
+        for it in executions:
+            if isinstance(self._names, Unknown):
+                why = f"Slurm does not tell which nodes it has ({self._names.why})"
+            elif strange := sorted(set(it.nodes) - self._names):
+                why = f"Slurm has no node {', '.join(strange[:4])}"
+            else:
+                found.append(it)
+                continue
+            self._answers[key, it.attempt] = answered(UNKNOWN, asker.source, why, time.time())
+            self._came[key] = now
+        return found
 
     def _tell(self, key: str, uid: int, user: str, message: Message) -> None:
         about = (key, message.on, message.what)

@@ -51,7 +51,7 @@ def _ended(body: Mapping[str, Any]) -> str:
     how = body["outcome"] or (
         f"signal {body['signal']}" if body["signal"] is not None else f"status {body['status']}"
     )
-    step = "nothing published" if body["step"] is None else f"last published step {body['step']}"
+    step = "no save of it is known" if body["step"] is None else f"its last save is step {body['step']}"
     return f"the command ended: {how}, {step}"
 
 
@@ -63,11 +63,21 @@ def _end(body: Mapping[str, Any]) -> str:
 
 def _decision(body: Mapping[str, Any]) -> str:
     what = f"{body['outcome']}: {body['action']}"
-    if body["submission"] is not None:
-        what += f" as submission {body['submission']}"
     budget = "" if body["budget"] is None else f", {body['budget_used']} of {body['budget']} were used"
-    changes = _change(body)
-    return f"{what}{changes}, because {body['reason']}{budget}"
+    next_one = "" if body["submission"] is None else f" submission {body['submission']}{_change(body)}"
+    if body["action"] == "hold":
+        after = f"; once it is released:{next_one}" if next_one else ""
+        return f"{what}, because {body['reason']}{budget}{after}"
+    return f"{what}{next_one and ' as' + next_one}, because {body['reason']}{budget}"
+
+
+def _refused(body: Mapping[str, Any]) -> str:
+    why = {
+        "shared": "its checkpoint is shared, and it ran before",
+        "double_start": "Slurm started it twice",
+        "refuse": "a tick had forbidden it",
+    }
+    return f"Slurm job {body['slurm_job_id']} was not let start: {why[body['why']]}"
 
 
 def _node(body: Mapping[str, Any]) -> str:
@@ -91,8 +101,11 @@ def _told(body: Mapping[str, Any]) -> str:
         "last_hour": "that the hold ends within an hour",
         "expired": "that the hold ran out",
     }
-    how = "" if body["status"] is None else f" (notify command: {body['status']})"
-    return f"the owner was told {what[body['what']]}{how}"
+    if body["status"] is None:
+        return f"nobody was told {what[body['what']]}: no notify command, or it did not come to an end"
+    if body["status"]:
+        return f"the notify command failed with {body['status']}: the owner was to know {what[body['what']]}"
+    return f"the owner was told {what[body['what']]}"
 
 
 def _cessation(body: Mapping[str, Any]) -> str:
@@ -134,9 +147,9 @@ _TEXTS: dict[str, Callable[[Mapping[str, Any]], str]] = {
     "started": lambda b: (
         f"Slurm job {b['slurm_job_id']} started on {b['nodes']}, epoch {b['epoch']}, attempt {b['attempt']}"
     ),
-    "refused": lambda b: f"Slurm job {b['slurm_job_id']} was not let start: {b['why']}",
+    "refused": _refused,
     "progress": lambda b: (
-        f"step {b['step']} is published"
+        f"step {b['step']} is saved"
         + ("" if b["resumed_from"] is None else f", resumed from {b['resumed_from']}")
     ),
     "ended": _ended,

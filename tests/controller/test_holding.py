@@ -203,6 +203,39 @@ def test_equal_answers_are_counted_and_not_written_each_time(tmp_path: Path) -> 
     assert counts[1] > 1
 
 
+def test_nobody_goes_to_a_host_that_only_the_owner_s_record_names(tmp_path: Path) -> None:
+    """The site's command has keys and passwords, and facts are the owner's files."""
+    says = Says(tmp_path)
+    says.say("ceased")
+    rig = SiteRig(tmp_path, SiteRules(cessation_interval_s=0.0), Asker(says, user=ME))
+    key = rig.job(shared=True)
+    rig.start_note(key, rig.object(key), rig.slurm.start(rig.object(key)), nodes="c1,evil.example.com")
+    rig.tick()
+    rig.ends(key, "PREEMPTED", "COMPLETING")
+    rig.wait("an answer", lambda: "cessation" in rig.kinds(key))
+    answer = rig.last(key, "cessation").body
+    assert (answer["answer"], answer["detail"]) == ("unknown", "Slurm has no node evil.example.com")
+    for _ in range(3):
+        rig.tick()
+    assert (says.asked(), rig.state(key).phase.value) == ([], "held")
+
+
+def test_where_slurm_does_not_tell_its_nodes_nobody_goes_anywhere(tmp_path: Path) -> None:
+    says = Says(tmp_path)
+    says.say("ceased")
+    rig = SiteRig(tmp_path, SiteRules(cessation_interval_s=0.0), Asker(says, user=ME))
+    key = rig.job(shared=True)
+    rig.start(key)
+    rig.tick()
+    rig.slurm.knob(nodes="away")
+    rig.ends(key, "PREEMPTED", "COMPLETING")
+    rig.wait("an answer", lambda: "cessation" in rig.kinds(key))
+    assert rig.last(key, "cessation").body["answer"] == "unknown"
+    assert says.asked() == []
+    rig.slurm.knob(nodes="ok")
+    rig.wait("its release", lambda: "release" in rig.kinds(key))
+
+
 def test_a_person_may_release_whatever_the_answers_are(tmp_path: Path) -> None:
     says = Says(tmp_path)
     says.say("running")
