@@ -207,6 +207,16 @@ def test_holds_lists_who_waits_and_who_will(desk: Desk) -> None:
     assert [(it["job"], it["why"], it["left_s"]) for it in found] == [(running, "person", None)]
 
 
+def test_a_partition_that_sbatch_was_not_given_is_said_to_be_left_out(desk: Desk) -> None:
+    """A job on the default partition: who holds all of that partition must know that it is not among them."""
+    several, nowhere = desk.running(name="a", partition="a,b"), desk.running(name="b")
+    listed = desk.dispatch("hold", "--partition", "b", "--reason", "quota")
+    assert listed.status == 0
+    assert [line.split()[0] for line in listed.out.splitlines()[1:-1]] == [several]
+    assert listed.err == f"dispatch: left out, since sbatch was given no partition: {nowhere}\n"
+    assert desk.dispatch("holds", "--partition", "b", "--reason-like", "x").err == ""
+
+
 def test_what_is_left_of_a_hold_is_what_the_next_tick_would_count(desk: Desk) -> None:
     """The clock's file is written once an hour; all the time from then to the last tick counts."""
     key = desk.held()
