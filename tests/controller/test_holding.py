@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from slurm_dispatch.controller import keeper
 from slurm_dispatch.controller.cessation import Asker
 from slurm_dispatch.controller.siterules import SiteRules
 from slurm_dispatch.controller.tickfile import write_file
@@ -145,6 +146,7 @@ class Says:
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
+        self.later_s = 0.0  # how far the clock of its host is ahead of the real one, as the controller's can be
         self.say("unknown")
 
     def say(self, answer: str) -> None:
@@ -154,7 +156,7 @@ class Says:
         with (self.folder / "asked").open("a") as stream:
             stream.writelines(f"{it.attempt} {','.join(it.nodes)} {it.user}\n" for it in executions)
         answer = (self.folder / "answer").read_text()
-        return [answered(answer, self.source, "", time.time()) for _ in executions]
+        return [answered(answer, self.source, "", time.time() + self.later_s) for _ in executions]
 
     def asked(self) -> list[str]:
         try:
@@ -201,6 +203,30 @@ def test_equal_answers_are_counted_and_not_written_each_time(tmp_path: Path) -> 
     counts = [fact.body["count"] for fact in rig.facts(key) if fact.kind == "cessation"]
     assert len(counts) == 3
     assert counts[1] > 1
+
+
+def test_the_end_of_a_hold_asks_and_tells_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Two commands, each of which answers in a pass of its own: neither is begun anew because of the other."""
+    monkeypatch.setattr(keeper, "LAST_S", 0.5)
+    says = Says(tmp_path)
+    says.say("running")
+    told = tmp_path / "told"
+    command = tmp_path / "tell"
+    command.write_text(f"#!/bin/sh\ncat >>{told}\n")
+    command.chmod(0o755)
+    rules = SiteRules(cessation_interval_s=3600.0, notify=(str(command),), notify_user=ME)
+    rig = SiteRig(tmp_path, rules, Asker(says, user=ME))
+    key = rig.job(shared=True, shared_hold_for_s=250.0)
+    rig.start(key)
+    rig.tick()
+    rig.ends(key, "PREEMPTED", "COMPLETING")
+    rig.wait("the start of it", lambda: "told" in rig.kinds(key) and "cessation" in rig.kinds(key))
+    rig.later_s = says.later_s = 260.0
+    rig.wait("its end", lambda: "closed" in rig.kinds(key))
+    assert rig.last(key, "closed").body["why"] == "hold_expired"
+    words = [json.loads(line)["what"] for line in told.read_text().splitlines()]
+    assert words == [fact.body["what"] for fact in rig.facts(key) if fact.kind == "told"] == ["start", "expired"]
+    assert len(says.asked()) < 10  # two, and more only where answers are late; not one in each pass
 
 
 def test_nobody_goes_to_a_host_that_only_the_owner_s_record_names(tmp_path: Path) -> None:
