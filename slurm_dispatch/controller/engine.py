@@ -245,7 +245,7 @@ class Engine:
             return {**body, "status": site.told[about]}
         holding = state.holding
         why, reason = ("", "") if holding is None else (holding.why, holding.reason)
-        message = Message(action.on, action.what, state.spec.name, why, reason)
+        message = Message(action.on, action.what, state.spec.name, why, reason, action.left_s)
         if message not in self.said.tell:
             self.said.tell.append(message)
         return None

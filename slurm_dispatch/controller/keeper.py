@@ -317,6 +317,7 @@ class Keeper:
         body = {
             "v": 1, "job": key, "name": message.name, "user": user, "uid": uid, "what": message.what,
             "why": message.why, "reason": message.reason, "hold": message.on,
+            "left_s": round(message.left_s),
         }  # fmt: skip
         rules = self._rules
 

@@ -121,7 +121,7 @@ def held(state: State, observation: Observation, policy: Policy, now: float) -> 
             return [AskCessation(silent, last=True)]
     what = _due(length_s, left_s)
     if (holding.seq, what) not in state.told:
-        return [Tell(holding.seq, what)]
+        return [Tell(holding.seq, what, max(0.0, left_s))]
     if left_s <= 0:
         return [close("hold_expired", f"nobody released it: {holding.reason}")]
     return [*asks, Nothing(f"held ({holding.why}): {holding.reason}", now + _next(length_s, left_s, policy, asks))]

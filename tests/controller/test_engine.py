@@ -274,8 +274,9 @@ def test_what_a_child_says_is_taken_only_if_it_is_whole() -> None:
         ("partition", "p" * 129),
         ("ask", ["{}"]),
         ("ask", [5]),
-        ("tell", [[1, "shout", "", "", ""]]),
-        ("tell", [[0, "start", "", "", ""]]),
+        ("tell", [[1, "shout", "", "", "", 0.0]]),
+        ("tell", [[0, "start", "", "", "", 0.0]]),
+        ("tell", [[1, "start", "", "", "", -1.0]]),
         ("tell", None),
     ],
 )

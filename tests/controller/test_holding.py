@@ -210,11 +210,8 @@ def test_the_end_of_a_hold_asks_and_tells_once(tmp_path: Path, monkeypatch: pyte
     monkeypatch.setattr(keeper, "LAST_S", 0.5)
     says = Says(tmp_path)
     says.say("running")
-    told = tmp_path / "told"
-    command = tmp_path / "tell"
-    command.write_text(f"#!/bin/sh\ncat >>{told}\n")
-    command.chmod(0o755)
-    rules = SiteRules(cessation_interval_s=3600.0, notify=(str(command),), notify_user=ME)
+    argv, told = notify_command(tmp_path)
+    rules = SiteRules(cessation_interval_s=3600.0, notify=argv, notify_user=ME, notify_timeout_s=50.0)
     rig = SiteRig(tmp_path, rules, Asker(says, user=ME))
     key = rig.job(shared=True, shared_hold_for_s=250.0)
     rig.start(key)
@@ -224,7 +221,9 @@ def test_the_end_of_a_hold_asks_and_tells_once(tmp_path: Path, monkeypatch: pyte
     rig.later_s = says.later_s = 260.0
     rig.wait("its end", lambda: "closed" in rig.kinds(key))
     assert rig.last(key, "closed").body["why"] == "hold_expired"
-    words = [json.loads(line)["what"] for line in told.read_text().splitlines()]
+    messages = [json.loads(line) for line in told.read_text().splitlines()]
+    assert [it["left_s"] for it in messages] == [250, 0]
+    words = [it["what"] for it in messages]
     assert words == [fact.body["what"] for fact in rig.facts(key) if fact.kind == "told"] == ["start", "expired"]
     assert len(says.asked()) < 10  # two, and more only where answers are late; not one in each pass
 
