@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import time
+from collections import Counter
 from typing import TYPE_CHECKING
 
 from slurm_dispatch.controller.children import Children, Ended
@@ -56,6 +57,9 @@ class Asker:
         self._asked: dict[str, dict[Question, AskedExecution]] = {}
         self._under_way: set[Question] = set()
         self._waiting: dict[Question, AskedExecution] = {}
+        self._at_once = at_once
+        self._begun = 0
+        self._turns: dict[int, int] = {}  # by owner: when he had one last
 
     @property
     def answers(self) -> bool:
@@ -88,14 +92,24 @@ class Asker:
             self._next(self._signal)
 
     def _next(self, signal: CessationSignal) -> None:
-        waiting, self._waiting = self._waiting, {}
-        if not signal.together:
-            for question, it in waiting.items():
-                self._begin(signal, ".".join(question), {question: it})
-        elif self._children.busy(_TOGETHER):
-            self._waiting = waiting
-        elif waiting:
-            self._begin(signal, _TOGETHER, waiting)
+        if signal.together:
+            if self._waiting and not self._children.busy(_TOGETHER):
+                waiting, self._waiting = self._waiting, {}
+                self._begin(signal, _TOGETHER, waiting)
+            return
+        while self._waiting and len(self._under_way) < self._at_once:
+            question = self._whose_turn()
+            it = self._waiting.pop(question)
+            self._begun += 1
+            self._turns[it.uid] = self._begun
+            self._begin(signal, ".".join(question), {question: it})
+
+    def _whose_turn(self) -> Question:
+        """The oldest question of the owner who has the fewest under way, and had his turn longest ago: one whose
+        nodes hang, or who asks about thousands, holds up nobody else's."""
+        running = Counter(it.uid for asked in self._asked.values() for it in asked.values())
+        uids = {question: it.uid for question, it in self._waiting.items()}
+        return min(uids, key=lambda question: (running[uids[question]], self._turns.get(uids[question], 0)))
 
     def _begin(self, signal: CessationSignal, name: str, asked: dict[Question, AskedExecution]) -> None:
         if self._children.busy(name):
