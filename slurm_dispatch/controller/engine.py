@@ -312,7 +312,7 @@ class Engine:
     def _ended(self, state: State, number: int, outcome: str, nodes: object) -> None:
         if not isinstance(nodes, list | tuple):
             found = next((it for it in state.submissions if it.number == number), None)
-            execution = None if found is None else found.execution
+            execution = None if found is None or found.was_refused else found.execution  # then no node is to blame
             nodes = () if execution is None else _names(execution.nodes)
         names = tuple(str(name) for name in nodes)
         if len(self.said.ended) < FAILURES_MAX:

@@ -107,6 +107,19 @@ def test_jobs_whose_nodes_answer_are_left_alone(suspicious: SiteRig) -> None:
     assert [rig.state(key).phase.value for key in (other, plain)] == ["running", "running"]
 
 
+def test_no_node_is_remembered_for_a_refusal_of_our_own(tmp_path: Path) -> None:
+    rig = SiteRig(tmp_path)
+    key = rig.job(shared=True)
+    number = rig.start(key)
+    rig.tick()
+    rig.slurm.restart(rig.object(key), "REQUEUED")
+    rig.refused_note(key, rig.object(key), "shared", number + 5)
+    rig.slurm.restart(rig.object(key))
+    rig.settle()
+    assert rig.last(key, "end").body["outcome"] == "launch_failed"
+    assert ([end.outcome for end in rig.hints().recent.ends], rig.hints().memory) == (["cancelled", "launch_failed"], ())
+
+
 @pytest.mark.parametrize("how", ["site", "boot", "many", "nodes", "overlaps", "shared", "maintenance"])
 def test_no_suspicion_acts_where_it_must_not(tmp_path: Path, how: str) -> None:
     rules = SiteRules(suspicion=how != "site", suspect_overlaps=0 if how == "overlaps" else 10)
