@@ -63,12 +63,11 @@ def _end(body: Mapping[str, Any]) -> str:
 
 def _decision(body: Mapping[str, Any]) -> str:
     what = f"{body['outcome']}: {body['action']}"
+    if body["submission"] is not None:
+        what += f" as submission {body['submission']}"
     budget = "" if body["budget"] is None else f", {body['budget_used']} of {body['budget']} were used"
-    next_one = "" if body["submission"] is None else f" submission {body['submission']}{_change(body)}"
-    if body["action"] == "hold":
-        after = f"; once it is released:{next_one}" if next_one else ""
-        return f"{what}, because {body['reason']}{budget}{after}"
-    return f"{what}{next_one and ' as' + next_one}, because {body['reason']}{budget}"
+    changes = _change(body)
+    return f"{what}{changes}, because {body['reason']}{budget}"
 
 
 def _refused(body: Mapping[str, Any]) -> str:
@@ -101,11 +100,8 @@ def _told(body: Mapping[str, Any]) -> str:
         "last_hour": "that the hold ends within an hour",
         "expired": "that the hold ran out",
     }
-    if body["status"] is None:
-        return f"nobody was told {what[body['what']]}: no notify command, or it did not come to an end"
-    if body["status"]:
-        return f"the notify command failed with {body['status']}: the owner was to know {what[body['what']]}"
-    return f"the owner was told {what[body['what']]}"
+    how = "" if body["status"] is None else f" (notify command: {body['status']})"
+    return f"the owner was told {what[body['what']]}{how}"
 
 
 def _cessation(body: Mapping[str, Any]) -> str:
