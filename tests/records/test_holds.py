@@ -1,4 +1,4 @@
-"""Holds: what lifts them, whom they are told, how long they last; cessation."""
+"""Holds: what lifts them, whom they are told, how long they last; cessation; requeue."""
 
 from __future__ import annotations
 
@@ -14,9 +14,12 @@ from slurm_dispatch.records.actions import (
     Action,
     AppendFact,
     AskCessation,
+    Cancel,
     Nothing,
+    Requeue,
     Submit,
     Tell,
+    UpdateObject,
 )
 from slurm_dispatch.records.decide import decide
 from slurm_dispatch.records.decide_holds import counted_s
@@ -24,8 +27,11 @@ from slurm_dispatch.records.elders import not_ceased
 from slurm_dispatch.records.fold import fold
 from slurm_dispatch.records.observation import (
     CessationAnswer,
+    ObjectAlive,
+    ObjectEnded,
     Observation,
     SiteClock,
+    Unknown,
 )
 from slurm_dispatch.records.policy import Limits, Policy
 from slurm_dispatch.records.state import Phase, SlurmObject
@@ -408,38 +414,71 @@ def test_cessation_is_asked_once_more_before_the_hold_runs_out() -> None:
     assert life.state.closed.why == "hold_expired"
 
 
-def test_what_is_answered_when_the_hold_has_run_out_is_a_fact_and_is_not_asked_again() -> None:
-    """An answer is there for one pass only, and the owner is told in another: neither begins anew for the other."""
-    life = shared()
-    take(life, ask(life, at(0.0), ASKS))
-    take(life, ask(life, replace(BLIND, cessation={attempt(life): says("running", life.at)}), ASKS))
-    life.at += 86_400.0
-    assert ask(life, at(86_399.0), ASKS) != [AskCessation(not_ceased(life.state), last=True)]
-    before = at(86_410.0, cessation={attempt(life): says("running", life.at - 21.0)})
-    for seen in (at(86_410.0), before):  # what was answered long before does not count
-        assert ask(life, seen, ASKS) == [AskCessation(not_ceased(life.state), last=True)]
-    equal = at(86_410.0, cessation={attempt(life): says("running", life.at)})
-    assert kinds(ask(life, equal, ASKS)) == ["cessation"]
-    take(life, ask(life, equal, ASKS))
-    life.at += 5.0
-    assert ask(life, at(86_415.0), ASKS) == [Tell(life.state.holding.seq, "expired")]
-    take(life, ask(life, at(86_415.0), ASKS))
-    (action,) = ask(life, at(86_420.0), ASKS)
-    assert isinstance(action, AppendFact)
-    assert (action.kind, action.body["why"]) == ("closed", "hold_expired")
-
-
-def test_a_hold_ends_though_nobody_answers_any_more() -> None:
-    life = shared()
-    take(life, ask(life, at(0.0), ASKS))
-    assert kinds(ask(life, at(86_400.0 + 599.0), ASKS)) == ["AskCessation"]
-    take(life, ask(life, at(86_400.0 + 601.0), ASKS))
-    assert kinds(ask(life, at(86_400.0 + 601.0), ASKS)) == ["closed"]
-
-
 def test_a_hold_that_ran_out_is_opened_again_and_still_waits_for_the_older_executions() -> None:
     life = shared().add("closed", why="hold_expired", reason="")
     life.add("reopened", reason="", submission=2)
     assert life.state.phase is Phase.HELD
     assert kinds(ask(life, BLIND, ASKS))[0] == "AskCessation"
     assert ask(life.release()) == [Submit(2, (), 8)]
+
+
+# Requeue
+
+
+def requeuing(changes: tuple[str, ...] = ()) -> Life:
+    life = Life(make_spec(rules=("preempted:requeue",))).run(1).end(1, "preempted")
+    return life.decided("requeue", changes=list(changes))
+
+
+def sees(it: Any) -> Observation:
+    return replace(BLIND, object=it)
+
+
+GONE = ObjectEnded(1, 101, Outcome.PREEMPTED, {}, restart=0)
+BACK = ObjectAlive(1, 101, restart=1, pending=True)
+
+
+def test_a_requeue_is_asked_for_and_recorded_once_slurm_has_it_again() -> None:
+    life = requeuing()
+    assert ask(life, sees(GONE)) == [Requeue(OBJECT, 1)]
+    assert kinds(ask(life, sees(Unknown("away")))) == ["Nothing"]
+    update, back = ask(life, sees(BACK))
+    assert update == UpdateObject(OBJECT, 1, {"StartTime": "now", "ExcNodeList": "c1,c2"})
+    assert back == AppendFact("requeued", {"submission": 1, "slurm_job_id": 101, "restart": 1})
+    take(life, [back])
+    assert life.state.phase is Phase.QUEUED
+    assert life.state.requeued
+    # What was seen before is not a second end.
+    assert kinds(ask(life, sees(GONE))) == ["Nothing"]
+    assert kinds(ask(life, sees(replace(GONE, restart=None)))) == ["Nothing"]
+    life.started(1, restart=1)
+    assert life.state.phase is Phase.RUNNING
+    assert kinds(ask(life, sees(replace(GONE, restart=1)))) == ["end"]
+
+
+def test_a_requeued_run_keeps_off_nodes_that_still_hold_the_old_one() -> None:
+    life = Life().run(1)
+    body = start_body(life.spec, 1)
+    node = {"attempt": body["attempt"], "epoch": body["epoch"], "boot": None, "left": [], "start_time": None}
+    life.add("node", **node, node="c1", clean=True, verified=True)
+    life.add("node", **node, node="c2", clean=None, verified=True)
+    life.end(1, "preempted").decided("requeue", changes=["--begin=now+30", "--exclude=c9", "--time=0-02:00:00"])
+    update, _ = ask(life, sees(BACK))
+    assert isinstance(update, UpdateObject)
+    assert update.fields == {"StartTime": "now+30", "ExcNodeList": "c9,c2", "TimeLimit": "0-02:00:00"}
+
+
+def test_a_requeued_object_that_runs_already_is_not_changed() -> None:
+    assert kinds(ask(requeuing(), sees(ObjectAlive(1, 101, restart=1)))) == ["requeued"]
+
+
+def test_a_cancel_while_it_is_requeued() -> None:
+    life = requeuing().add("request", what="cancel", reason="")
+    assert kinds(ask(life, sees(GONE))) == ["closed"]
+    take(life, ask(life, sees(BACK)))
+    assert ask(life, sees(BACK)) == [Cancel(OBJECT, 1, "a person asked for it")]
+
+
+def test_a_start_that_was_noted_before_the_requeue_was_seen() -> None:
+    life = requeuing().started(1, restart=1).add("requeued", submission=1, slurm_job_id=101, restart=1)
+    assert life.state.phase is Phase.RUNNING
