@@ -173,7 +173,7 @@ def _lifts(state: State, holding: Holding) -> tuple[str, ...]:
         waiting = not_ceased(state)
         return tuple(f"that attempt {it.attempt} on {it.nodes} has ceased" for it in waiting)
     if holding.why == "shared" and state.unseen:
-        return ("nothing else: it may have started once without a note, and of that start nobody can be asked",)
+        return ("nothing else: it may have started once and nobody told of it, so nobody can be asked about that start",)
     return ()
 
 
