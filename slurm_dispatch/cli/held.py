@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import fnmatch
 import functools
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -18,6 +18,9 @@ if TYPE_CHECKING:
 
     from slurm_dispatch.cli.wishes import Bench
     from slurm_dispatch.records.state import State
+
+NAMED_MAX = 8
+"""Jobs that one line names."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,9 +47,16 @@ class Filters:
             like = f"*{like}*"
         return (
             self.account in {None, spec.account}
-            and self.partition in {None, spec.partition}
+            and (self.partition is None or self.partition in spec.partition.split(","))
             and (like is None or fnmatch.fnmatchcase(reason.lower(), like.lower()))
         )
+
+
+    def unsaid(self, state: State) -> str:
+        """What is asked for of the job and was not given to sbatch, so that the record does not tell; or empty."""
+        spec = state.spec
+        asked = (("account", self.account, spec.account), ("partition", self.partition, spec.partition))
+        return next((name for name, wanted, given in asked if wanted is not None and not given), "")
 
 
 def filter_options(function: Callable[..., Any]) -> Callable[..., Any]:
@@ -60,8 +70,8 @@ def filter_options(function: Callable[..., Any]) -> Callable[..., Any]:
 
     for option in (
         click.option("--reason-like", metavar="GLOB", help="Those whose reason is like this."),
-        click.option("--partition", help="Those submitted to this partition."),
-        click.option("--account", help="Those submitted under this account."),
+        click.option("--partition", help="Those for which sbatch was given this partition."),
+        click.option("--account", help="Those for which sbatch was given this account."),
         click.option("--user", help="Another user's jobs, or 'all' (for root)."),
     ):
         filtered = option(filtered)
@@ -78,6 +88,7 @@ def jobs_of(bench: Bench, filters: Filters) -> tuple[dict[str, State], list[str]
     uid = whose(filters.user)
     states: dict[str, State] = {}
     trouble: list[str] = []
+    unsaid: dict[str, list[str]] = {}
     found = read_jobs(bench.folder, own_jobs(bench.folder, uid), deadline_s=bench.site.owner_timeout_s)
     for key, facts in found.items():
         try:
@@ -87,8 +98,18 @@ def jobs_of(bench: Bench, filters: Filters) -> tuple[dict[str, State], list[str]
         except DispatchError as error:
             trouble.append(f"job {key}: {error}")
             continue
-        if state.closed is None and filters.takes(state, reason_of(state)):
+        if state.closed is not None:
+            continue
+        if name := filters.unsaid(state):
+            if replace(filters, **{name: None}).takes(state, reason_of(state)):
+                unsaid.setdefault(name, []).append(key)
+        elif filters.takes(state, reason_of(state)):
             states[key] = state
+    trouble += [
+        f"left out, since sbatch was given no {name}: {', '.join(keys[:NAMED_MAX])}"
+        + (f" and {len(keys) - NAMED_MAX} more" if len(keys) > NAMED_MAX else "")
+        for name, keys in unsaid.items()
+    ]
     return states, trouble
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import time
 from typing import TYPE_CHECKING, Any
 
@@ -12,6 +11,7 @@ import click
 from slurm_dispatch.cli.held import Filters, filter_options
 
 if TYPE_CHECKING:
+    from slurm_dispatch.config.site import Site
     from slurm_dispatch.records.observation import SiteClock
     from slurm_dispatch.records.state import State
 
@@ -36,16 +36,13 @@ def command(*, filters: Filters, as_json: bool) -> int:
     from slurm_dispatch.cli.held import is_held, jobs_of
     from slurm_dispatch.cli.layout import table
     from slurm_dispatch.cli.wishes import bench
-    from slurm_dispatch.controller import hints
     from slurm_dispatch.errors import one_line
-    from slurm_dispatch.records.observation import SiteClock
 
     here = bench()
     found, trouble = jobs_of(here, filters)
     held = {key: state for key, state in sorted(found.items()) if is_held(state)}
     now = time.time()
-    read = hints.load(os.path.join(here.site.state, hints.FOLDER)).clock
-    ran = None if read is None else SiteClock(read.id, read.ran_s)
+    ran = _clock(here.site, now)
     entries = [_entry(key, state, ran, here.site.longest_hold_s) for key, state in held.items()]
     if as_json:
         click.echo(json.dumps({"holds": entries, "trouble": trouble}, indent=2))
@@ -54,6 +51,19 @@ def command(*, filters: Filters, as_json: bool) -> int:
         click.echo(f"dispatch: {one_line(line)}", err=True)
     click.echo(table(HEAD, [_row(entry, now) for entry in entries]) if entries else "no job is held")
     return 0
+
+
+def _clock(site: Site, now: float) -> SiteClock | None:
+    """The site's clock as a tick would read it now: its file is written far less often than ticks come."""
+    from slurm_dispatch.controller import clock, hints
+    from slurm_dispatch.controller.siterules import rules_of
+    from slurm_dispatch.records.observation import SiteClock
+
+    found = hints.load(hints.tick_folder(site.state))
+    if found.clock is None:
+        return None
+    reading = clock.advance(found.clock, now, rules_of(site).gap_s, last=found.last)
+    return SiteClock(reading.id, reading.ran_s)
 
 
 def _entry(key: str, state: State, clock: SiteClock | None, longest_s: float) -> dict[str, Any]:

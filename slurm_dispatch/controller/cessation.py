@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import time
+from collections import Counter
 from typing import TYPE_CHECKING
 
 from slurm_dispatch.controller.children import Children, Ended
@@ -56,11 +57,24 @@ class Asker:
         self._asked: dict[str, dict[Question, AskedExecution]] = {}
         self._under_way: set[Question] = set()
         self._waiting: dict[Question, AskedExecution] = {}
+        self._at_once = at_once
+        self._begun = 0
+        self._turns: dict[int, int] = {}  # by owner: when he had one last
 
     @property
     def answers(self) -> bool:
         """Somebody answers at all (the policy's ``cessation``)."""
         return self._signal is not None
+
+    @property
+    def goes_there(self) -> bool:
+        """Who answers goes to the nodes, or to what has power over them, with the site's rights."""
+        return self._signal is not None and not self._signal.together
+
+    @property
+    def source(self) -> str:
+        """Its name in answers."""
+        return "" if self._signal is None else self._signal.source
 
     def busy(self) -> bool:
         """Somebody is being asked, or is about to be."""
@@ -78,14 +92,24 @@ class Asker:
             self._next(self._signal)
 
     def _next(self, signal: CessationSignal) -> None:
-        waiting, self._waiting = self._waiting, {}
-        if not signal.together:
-            for question, it in waiting.items():
-                self._begin(signal, ".".join(question), {question: it})
-        elif self._children.busy(_TOGETHER):
-            self._waiting = waiting
-        elif waiting:
-            self._begin(signal, _TOGETHER, waiting)
+        if signal.together:
+            if self._waiting and not self._children.busy(_TOGETHER):
+                waiting, self._waiting = self._waiting, {}
+                self._begin(signal, _TOGETHER, waiting)
+            return
+        while self._waiting and len(self._under_way) < self._at_once:
+            question = self._whose_turn()
+            it = self._waiting.pop(question)
+            self._begun += 1
+            self._turns[it.uid] = self._begun
+            self._begin(signal, ".".join(question), {question: it})
+
+    def _whose_turn(self) -> Question:
+        """The oldest question of the owner who has the fewest under way, and had his turn longest ago: one whose
+        nodes hang, or who asks about thousands, holds up nobody else's."""
+        running = Counter(it.uid for asked in self._asked.values() for it in asked.values())
+        uids = {question: it.uid for question, it in self._waiting.items()}
+        return min(uids, key=lambda question: (running[uids[question]], self._turns.get(uids[question], 0)))
 
     def _begin(self, signal: CessationSignal, name: str, asked: dict[Question, AskedExecution]) -> None:
         if self._children.busy(name):
@@ -131,8 +155,7 @@ class Asker:
                 return dict(zip(asked, _unpack(ended.answer, len(asked)), strict=True))
             except BadDataError as error:
                 why = str(error)
-        source = "" if self._signal is None else self._signal.source
-        return {question: answered(UNKNOWN, source, why, time.time()) for question in asked}
+        return {question: answered(UNKNOWN, self.source, why, time.time()) for question in asked}
 
     def ask(self, key: str, executions: Sequence[AskedExecution], deadline_s: float) -> dict[str, CessationAnswer]:
         """Start, and collect until the deadline, for one job: by attempt. What did not come by then is missing."""

@@ -295,7 +295,7 @@ class _Observer:
             strange = verdict.why if verdict.strange else ""
             return Look(Unknown(verdict.why), soon=not strange, strange=strange)
         if outcome is Outcome.CANCELLED:
-            if self.was_refused() or self.was_started_twice(told):
+            if self.submission.was_refused or self.was_started_twice(told):
                 outcome = Outcome.LAUNCH_FAILED
             elif self.may_be_refused(told):
                 return Look(Unknown("whether it was refused, a note tells in a moment"), soon=True)
@@ -308,6 +308,9 @@ class _Observer:
             elif detail.completing or (ran_s <= 1 and abs(self.view.at - (told.end_time or 0)) < DRAINED_AFTER_S):
                 return Look(Unknown("whether the site's Prolog failed, its node shows in a moment"), soon=True)
         restart = detail.restart if execution is None else execution.epoch.restart
+        if execution is None and self.spec.shared and self.submission.was_refused and _waited(detail):
+            # The count is that of a start that never came: the last one that did was refused.
+            restart = max(refusal.restart for refusal in self.submission.refusals)
         return Look(
             ObjectEnded(
                 self.submission.number,
@@ -350,17 +353,6 @@ class _Observer:
         found = evidence_of(detail, detail.source)
         limits, nodes = limits_of(detail), in_trouble(execution, self.view.site.nodes)
         return {**found, **({"limits": limits} if limits else {}), **({"nodes": nodes} if nodes else {})}
-
-    def was_refused(self) -> bool:
-        """The last that is known of the object is that PrologSlurmctld did not let it start.
-
-        Slurm shows it as cancelled, by root or, after the tick took it out of the queue, by its owner.
-        """
-        if not self.submission.refusals:
-            return False
-        refused = max(refusal.restart for refusal in self.submission.refusals)
-        started = [execution.epoch.restart for execution in self.submission.executions if execution.started]
-        return all(restart <= refused for restart in started)
 
     def may_be_refused(self, told: port.JobDetail) -> bool:
         """Root cancelled it, as what is refused is, and so lately that the note can be younger than this pass."""
@@ -428,6 +420,12 @@ class _Observer:
             and note.slurm_job_id == self.slurm_job_id
             and note.body.get("uid") == self.spec.uid
         )
+
+
+def _waited(detail: port.JobDetail) -> bool:
+    """By Slurm's own record of the object it had no node since it was last queued, and was cancelled there."""
+    ran = detail.start_time is not None and detail.end_time is not None and detail.end_time > detail.start_time
+    return not detail.nodes and not ran and detail.source != "accounting"
 
 
 def _row_of(rows: Sequence[port.JobDetail] | None, execution: Execution | None) -> port.JobDetail | None:

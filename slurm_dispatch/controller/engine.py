@@ -255,7 +255,7 @@ class Engine:
             return {**body, "status": None}
         if about in site.told:
             return {**body, "status": site.told[about]}
-        message = Message(action.on, action.what, state.spec.name, *notice(state, action.on))
+        message = Message(action.on, action.what, state.spec.name, *notice(state, action.on), action.left_s)
         if message not in self.said.tell:
             self.said.tell.append(message)
         return None
@@ -325,7 +325,7 @@ class Engine:
     def _ended(self, state: State, number: int, outcome: str, nodes: object) -> None:
         if not isinstance(nodes, list | tuple):
             found = next((it for it in state.submissions if it.number == number), None)
-            execution = None if found is None else found.execution
+            execution = None if found is None or found.was_refused else found.execution  # then no node is to blame
             nodes = () if execution is None else _names(execution.nodes)
         names = tuple(str(name) for name in nodes)
         of = next((it.object for it in state.submissions if it.number == number), None)

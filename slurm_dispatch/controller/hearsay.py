@@ -49,6 +49,7 @@ class Message:
     name: str
     why: str
     reason: str
+    left_s: float
 
 
 @dataclass(slots=True)
@@ -92,7 +93,7 @@ def pack(it: Hearsay) -> dict[str, Any]:
         "ask": [question(execution).decode("ascii") for execution in it.ask[:ASKED_MAX]],
         "last": it.last,
         "view": it.view,
-        "tell": [[told.on, told.what, told.name, told.why, told.reason] for told in it.tell],
+        "tell": [[told.on, told.what, told.name, told.why, told.reason, told.left_s] for told in it.tell],
     }
 
 
@@ -140,10 +141,11 @@ def _ended(submission: object, at: object, outcome: object, nodes: object) -> En
     return Ended(_submission(submission), _moment(at), str(outcome), names)
 
 
-def _message(on: object, what: object, name: object, why: object, reason: object) -> Message:
+def _message(*row: object) -> Message:
+    on, what, name, why, reason, left_s = row
     if type(on) is not int or on < 1 or what not in WHAT:
         raise ValueError("a message is none")
-    return Message(on, str(what), _text(name), _text(why), _text(reason))
+    return Message(on, str(what), _text(name), _text(why), _text(reason), _moment(left_s))
 
 
 def _asked(row: object, uid: int, user: str) -> AskedExecution:

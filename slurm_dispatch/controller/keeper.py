@@ -19,6 +19,7 @@ from slurm_dispatch.controller.hints import Hints
 from slurm_dispatch.controller.notify import notify
 from slurm_dispatch.controller.silence import Suspects
 from slurm_dispatch.controller.siteview import SiteView
+from slurm_dispatch.records.cessation import UNKNOWN, answered
 from slurm_dispatch.slurm.port import Nodes, SlurmPort, Unknown
 from slurm_dispatch.state.as_user import in_child
 from slurm_dispatch.state.users import identity_of
@@ -47,6 +48,8 @@ READY_S = 60.0
 """A job is looked at again and again for what came for it, so long; after that with the full passes."""
 KEPT_S = 3600.0
 """What came for a job that did not take it goes after this."""
+LAST_S = 5.0
+"""A hold that runs out has its executions asked again after so short a time, and not in each pass."""
 ASKED_MAX = 100_000
 VIEWS_MAX = 64
 """Views that are kept, for children that end many passes after they began."""
@@ -83,11 +86,14 @@ class Keeper:
         self._now = Hints()
         self._nodes: Nodes | Unknown = Unknown("not asked")
         self._nodes_at = -NODES_AGE_S
+        self._names: frozenset[str] | Unknown = Unknown("not asked")
+        self._names_at = -NODES_AGE_S
         self._heard: list[_Heard] = []
         self._said_why = ""
         self._said: set[str] = set()
         self._told: dict[tuple[str, int, str], int | None] = {}
         self._under_way: dict[str, tuple[str, int, str]] = {}
+        self._done: dict[tuple[str, int, str], tuple[int | None, float]] = {}  # and when (monotonic)
         self._asked: dict[Question, float] = {}  # when (monotonic)
         self._answers: dict[Question, CessationAnswer] = {}
         self._came: dict[str, float] = {}  # by key: when (monotonic) something for it came
@@ -242,6 +248,7 @@ class Keeper:
             if about is not None:
                 status = None if ended.answer is None else json.loads(ended.answer)
                 self._told[about] = status
+                self._done[about] = status, now
                 self._came[about[0]] = now
                 if status != 0:
                     why = ended.why or (
@@ -254,30 +261,63 @@ class Keeper:
             del self._came[key]
             self._answers = {question: answer for question, answer in self._answers.items() if question[0] != key}
             self._told = {about: status for about, status in self._told.items() if about[0] != key}
+        self._done = {about: it for about, it in self._done.items() if now - it[1] < KEPT_S}
         if len(self._asked) > ASKED_MAX:
             self._asked = {question: at for question, at in self._asked.items() if now - at < KEPT_S}
 
     def _ask(self, key: str, said: Hearsay) -> None:
         if self._asker is None or not said.ask:
             return
-        now = time.monotonic()
+        now, interval_s = time.monotonic(), self._rules.cessation_interval_s
+        if said.last:
+            interval_s = min(LAST_S, interval_s)
         fresh: list[AskedExecution] = []
         for execution in said.ask:
-            at = self._asked.get((key, execution.attempt), -self._rules.cessation_interval_s)
-            if said.last or now - at >= self._rules.cessation_interval_s:
+            at = self._asked.get((key, execution.attempt), -interval_s)
+            if now - at >= interval_s:
                 fresh.append(execution)
                 self._asked[key, execution.attempt] = now
-        self._asker.start(key, fresh)
+        self._asker.start(key, self._vetted(self._asker, key, fresh))
+
+    def _vetted(self, asker: Asker, key: str, executions: list[AskedExecution]) -> list[AskedExecution]:
+        """Those on nodes that Slurm has; of the others nothing is known.
+
+        The names come from the owner's record, and a command with the site's keys or passwords goes where they say.
+        """
+        if not executions or not asker.goes_there:
+            return executions
+        now = time.monotonic()
+        if now - self._names_at > NODES_AGE_S or isinstance(self._names, Unknown):
+            nodes = self._port.nodes()
+            self._names = nodes if isinstance(nodes, Unknown) else frozenset(node.name for node in nodes.nodes)
+            self._names_at = now
+        found: list[AskedExecution] = []
+        for it in executions:
+            if isinstance(self._names, Unknown):
+                why = f"Slurm does not tell which nodes it has ({self._names.why})"
+            elif strange := sorted(set(it.nodes) - self._names):
+                why = f"Slurm has no node {', '.join(strange[:4])}"
+            else:
+                found.append(it)
+                continue
+            self._answers[key, it.attempt] = answered(UNKNOWN, asker.source, why, time.time())
+            self._came[key] = now
+        return found
 
     def _tell(self, key: str, uid: int, user: str, message: Message) -> None:
         about = (key, message.on, message.what)
         name = f"{key}.{message.on}.{message.what}"
-        if about in self._told or name in self._under_way or len(self._under_way) >= TELLING_MAX:
+        if about in self._done:  # a record that has not taken it yet: nobody gets it twice for that
+            self._told[about] = self._done[about][0]
+            self._came[key] = time.monotonic()
+            return
+        if name in self._under_way or len(self._under_way) >= TELLING_MAX:
             return
         self._under_way[name] = about
         body = {
             "v": 1, "job": key, "name": message.name, "user": user, "uid": uid, "what": message.what,
             "why": message.why, "reason": message.reason, "hold": message.on,
+            "left_s": round(message.left_s),
         }  # fmt: skip
         rules = self._rules
 

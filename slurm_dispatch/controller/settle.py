@@ -211,7 +211,8 @@ def _is_array(details: Details, slurm_job_id: int) -> bool:
 
 
 def done_with(state: State, facts: Iterable[Fact], notes: Sequence[Note], now: float) -> list[str]:
-    """The names of the notes that the record has now, and of start notes of a job that is long closed."""
+    """The names of the notes that the record has now, of start notes of a job that is long closed, and of those of
+    another's object: anybody can write this job's word into a comment of his own, and fill the folder with it."""
     nodes = {node_key(fact.body) for fact in facts if fact.kind == "node"}
     closed = state.closed
     old = closed is not None and now - closed.at > KEEP_START_S
@@ -219,7 +220,9 @@ def done_with(state: State, facts: Iterable[Fact], notes: Sequence[Note], now: f
     names: list[str] = []
     for note in notes:
         submission = submissions.get(note.word.submission)
-        if note.kind in {"start", "refuse"}:
+        if _is_foreign(state, submission, note):
+            done = True
+        elif note.kind in {"start", "refuse"}:
             done = old
         elif submission is None or note.word != state.spec.word(submission.number) or not _there(submission, note):
             done = closed is not None
@@ -238,6 +241,17 @@ def done_with(state: State, facts: Iterable[Fact], notes: Sequence[Note], now: f
         if done:
             names.append(note.name)
     return names
+
+
+def _is_foreign(state: State, submission: Submission | None, note: Note) -> bool:
+    """The note is of an object that can never be the job's."""
+    if note.kind == "refuse":
+        return False
+    uid = note.body.get("uid")
+    if uid is not None:
+        return bool(uid != state.spec.uid)
+    it = None if submission is None else submission.object
+    return it is not None and it.slurm_job_id != note.slurm_job_id
 
 
 def _has_end(submission: Submission, note: Note) -> bool:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -99,10 +99,12 @@ class Tell:
 
     :param on: seq of what holds, or of the fact that is told of.
     :param what: of a hold ``start``, ``half``, ``last_hour`` or ``expired``; of another fact ``notice``.
+    :param left_s: seconds that are left of the hold, by the site's clock; 0 for another fact.
     """
 
     on: int
     what: str
+    left_s: float = field(default=0.0, compare=False)
 
 
 @dataclass(frozen=True, slots=True)

@@ -105,7 +105,7 @@ def _excluded(state: State, policy: Policy, outcome: Outcome) -> tuple[str, ...]
     else:
         blamed = current.end.evidence.get("nodes") if current.end is not None else None
         own = [it for it in blamed if isinstance(it, str)] if isinstance(blamed, list) else []
-        if not own:
+        if not own and not current.was_refused:
             own = list(_names(current.execution.nodes)) if current.execution is not None else []
         if len(own) > policy.exclude_max:
             own = []

@@ -26,6 +26,10 @@ EXECUTIONS_SIZE_MAX = 40 * 1024
 EXECUTION_SIZE = 160
 """Of one, beside its node list and its cluster."""
 LAST_HOUR_S = 3600.0
+LAST_LOOK_S = 10.0
+"""An answer that was given no longer than this before a hold ran out is the last one that is asked for."""
+LAST_WORD_S = 600.0
+"""How long after a hold has run out it is waited for that one."""
 
 
 def new(state: State, observation: Observation, _policy: Policy, now: float) -> list[Action]:
@@ -87,11 +91,16 @@ def held(state: State, observation: Observation, policy: Policy, now: float) -> 
     if holding.why in BY_THE_SITE and state.hold is None and not state.spec.shared and _lets(policy):
         return [_release(holding, "breaker", "what the site held it for is over")]
     waiting = not_ceased(state) if holding.ceased else ()
+    clock = observation.clock_ran
+    length_s = policy.limits.longest_hold_s if holding.for_s is None else holding.for_s
+    length_s = min(length_s, policy.limits.longest_hold_s)
+    left_s = length_s - counted_s(state, clock)
+    lately = now + left_s - LAST_LOOK_S if left_s <= 0 else None
     answers = [
         AppendFact("cessation", _answer_body(it.attempt, answer))
         for it in waiting
-        if it.attempt in observation.cessation and _is_news(state, it.attempt, observation.cessation[it.attempt])
-        for answer in (observation.cessation[it.attempt].before, observation.cessation[it.attempt])
+        if (new := observation.cessation.get(it.attempt)) is not None and _is_news(state, it.attempt, new, lately)
+        for answer in (new.before, new)
         if answer is not None
     ]
     if answers:
@@ -100,20 +109,19 @@ def held(state: State, observation: Observation, policy: Policy, now: float) -> 
         return [_release(holding, "ceased", "every older execution has ceased")]
     unasked = tuple(it for it in waiting if it.attempt not in observation.cessation) if policy.cessation else ()
     asks: list[Action] = [AskCessation(unasked)] if unasked else []
-    clock = observation.clock_ran
     if clock is None:
         return [*asks, Nothing(f"held ({holding.why}), and the site's clock could not be read")]
     moved = _clock(state, holding, clock)
     if moved is not None:
         return [moved]
-    length_s = policy.limits.longest_hold_s if holding.for_s is None else holding.for_s
-    length_s = min(length_s, policy.limits.longest_hold_s)
-    left_s = length_s - counted_s(state, clock)
-    if left_s <= 0 and unasked:
-        return [AskCessation(unasked, last=True)]
+    if lately is not None and left_s > -LAST_WORD_S and policy.cessation:
+        # The record says who was asked since: answers are there for one pass, and the owner's telling takes another.
+        silent = tuple(it for it in waiting if not _answered_since(state, it.attempt, lately))
+        if silent:
+            return [AskCessation(silent, last=True)]
     what = _due(length_s, left_s)
     if (holding.seq, what) not in state.told:
-        return [Tell(holding.seq, what)]
+        return [Tell(holding.seq, what, max(0.0, left_s))]
     if left_s <= 0:
         return [close("hold_expired", f"nobody released it: {holding.reason}")]
     return [*asks, Nothing(f"held ({holding.why}): {holding.reason}", now + _next(length_s, left_s, policy, asks))]
@@ -163,10 +171,17 @@ def _next(length_s: float, left_s: float, policy: Policy, asks: list[Action]) ->
     return min(times)
 
 
-def _is_news(state: State, attempt: str, answer: CessationAnswer) -> bool:
-    """Equal answers in a row are one fact."""
+def _answered_since(state: State, attempt: str, moment: float) -> bool:
+    before = state.cessation.get(attempt)
+    return before is not None and before.last >= moment
+
+
+def _is_news(state: State, attempt: str, answer: CessationAnswer, lately: float | None) -> bool:
+    """Equal answers in a row are one fact; the last one of a hold is always one."""
     before = state.cessation.get(attempt)
     if before is None or (before.answer, before.source) != (answer.answer, answer.source):
+        return True
+    if lately is not None and before.last < lately <= answer.at:
         return True
     return answer.count >= COUNTED_MAX and answer.at > before.last
 

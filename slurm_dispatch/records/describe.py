@@ -69,7 +69,7 @@ def _ended(body: Mapping[str, Any]) -> str:
     how = body["outcome"] or (
         f"signal {body['signal']}" if body["signal"] is not None else f"status {body['status']}"
     )
-    step = "nothing published" if body["step"] is None else f"last published step {body['step']}"
+    step = "no save of it is known" if body["step"] is None else f"its last save is step {body['step']}"
     return f"the command ended: {how}, {step}"
 
 
@@ -86,6 +86,15 @@ def _decision(body: Mapping[str, Any]) -> str:
     budget = "" if body["budget"] is None else f", {body['budget_used']} of {body['budget']} were used"
     changes = _change(body)
     return f"{what}{changes}, because {body['reason']}{budget}"
+
+
+def _refused(body: Mapping[str, Any]) -> str:
+    why = {
+        "shared": "its checkpoint is shared, and it ran before",
+        "double_start": "Slurm started it twice",
+        "refuse": "a tick had forbidden it",
+    }
+    return f"Slurm job {body['slurm_job_id']} was not let start: {why[body['why']]}"
 
 
 def _node(body: Mapping[str, Any]) -> str:
@@ -173,9 +182,9 @@ _TEXTS: dict[str, Callable[[Mapping[str, Any]], str]] = {
     "started": lambda b: (
         f"Slurm job {b['slurm_job_id']} started on {b['nodes']}, epoch {b['epoch']}, attempt {b['attempt']}"
     ),
-    "refused": lambda b: f"Slurm job {b['slurm_job_id']} was not let start: {b['why']}",
+    "refused": _refused,
     "progress": lambda b: (
-        f"step {b['step']} is published"
+        f"step {b['step']} is saved"
         + ("" if b["resumed_from"] is None else f", resumed from {b['resumed_from']}")
     ),
     "ended": _ended,

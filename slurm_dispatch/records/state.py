@@ -128,6 +128,17 @@ class Submission:
         return started[-1] if started else None
 
     @property
+    def was_refused(self) -> bool:
+        """The last that is known of the object is that PrologSlurmctld did not let it start.
+
+        Slurm shows it as cancelled, by root or, after the tick took it out of the queue, by its owner.
+        """
+        if not self.refusals:
+            return False
+        refused = max(refusal.restart for refusal in self.refusals)
+        return all(it.epoch.restart <= refused for it in self.executions if it.started)
+
+    @property
     def words(self) -> Ended | None:
         """What the helper said of the end of the latest execution; ``None`` if it has said nothing."""
         return self.executions[-1].ended if self.executions else None

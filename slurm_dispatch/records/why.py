@@ -91,6 +91,10 @@ def explain(
 def _nothing_yet(state: State) -> str:
     if state.phase is Phase.NEW and state.spec.supersedes is not None:
         return f"it goes on once job {state.spec.supersedes} is closed and it is known what still runs of it"
+    if state.phase is Phase.QUEUED and state.spec.shared and state.current is not None and state.current.ends:
+        return "Slurm has queued it again, and will not be let start it: its checkpoint is shared, and it ran before"
+    if state.holding is not None:
+        return f"it is held, because {state.holding.reason}"
     texts = {
         Phase.NEW: "sbatch was not called",
         Phase.SUBMITTING: "its first submission has no answer",
@@ -186,7 +190,7 @@ def _lifts(state: State, holding: Holding) -> tuple[str, ...]:
         waiting = not_ceased(state)
         return tuple(f"that attempt {it.attempt} on {it.nodes} has ceased" for it in waiting)
     if holding.why == "shared" and state.unseen:
-        return ("nothing else: there can have been an execution that nobody told of",)
+        return ("nothing else: it may have started once unseen, and nobody can be asked about that start",)
     return ()
 
 

@@ -104,7 +104,9 @@ def scan(
     found = Scan()
     if os.geteuid() != 0:
         found.troubles.append("only root sees the environments of others")
-    if wanted.uid in {None, 0} and not wanted.booted:
+    if wanted.uid is None and not wanted.booted:
+        found.troubles.append("nothing tells who its owner is (--uid)")
+    elif wanted.uid == 0 and not wanted.booted:
         found.troubles.append("nothing tells the owner's processes from the node's own")
     seen = {1, os.getpid()} | ({besides} if besides is not None else set())
     psutil.PROCFS_PATH = proc
@@ -132,7 +134,7 @@ def _look(found: Scan, wanted: Wanted, pid: int, path: str) -> None:
         uid = os.stat(path).st_uid  # the effective user, even of a process that cannot be traced
         why = _why(wanted, uid, path)
     except OSError as error:
-        if error.errno not in _GONE:
+        if error.errno not in _GONE and (os.geteuid() == 0 or error.errno not in {errno.EACCES, errno.EPERM}):
             found.troubles.append(f"process {pid}: {error.strerror}")
         return
     if why == "?":

@@ -64,6 +64,19 @@ def test_they_are_asked_side_by_side_and_no_more_than_the_bound(open_tmp: Path) 
     asker.stop()
 
 
+def test_each_owner_has_his_turn(open_tmp: Path) -> None:
+    """One who asks about many, each of which may hang for the whole deadline, holds up nobody else's."""
+    log = open_tmp / "log"
+    log.touch()
+    log.chmod(0o666)
+    asker = Asker(command(open_tmp, f"grep -o '\"uid\": [0-9]*' >>{log}; exit 1"), user=NOBODY, at_once=1)
+    asker.start("many", [execution(attempt=f"a{number}", uid=1) for number in range(4)])
+    asker.start("one", [execution(attempt="b", uid=2)])
+    asker.start("two", [execution(attempt=f"c{number}", uid=3) for number in range(2)])
+    assert len(asker.collect(LONG_S)) == 7
+    assert [int(line.split()[1]) for line in log.read_text().splitlines()] == [1, 2, 3, 1, 3, 1, 1]
+
+
 def test_it_runs_as_the_configured_user_with_no_more_groups(open_tmp: Path) -> None:
     assert os.geteuid() == 0, "run it as root"
     asker = Asker(command(open_tmp, "id -un; id -G >&2; test $(id -u) != 0"), user=NOBODY)

@@ -132,6 +132,7 @@ class FakeSlurm:
         rows = [*body.get("rows", []), {**body, "states": [state], "end_time": int(time.time())}]
         begin = int(time.time()) + 121
         changed = {"states": ["PENDING"], "restart": body["restart"] + 1, "rows": rows, "start_time": None}
+        changed["nodes"] = ""  # as Slurm's own, which has none while it waits
         changed["submit_time"] = max(int(time.time()), body["submit_time"] + 1)
         self.set(slurm_job_id, **changed, reason="BeginTime", begin_time=begin)
 

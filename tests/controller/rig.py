@@ -181,6 +181,14 @@ class Rig:
             "start_time": start, "restart_seen": 0, "exit_code": "0:0", "nodes": "c1", "uid": self.uid,
             "at": at, **fields})  # fmt: skip
 
+    def node_note(self, key: str, number: int) -> None:
+        """The note of a node's Epilog: it is clean."""
+        word, job = self.word(key), self.slurm.job(number)
+        attempt = attempt_of("fake", number, word, job["restart"], job["start_time"])
+        self.note(f"node.{_dotted(word)}.{number}.{attempt}.c1.{time.time_ns()}", word, number, {
+            "attempt": attempt, "epoch": str(Epoch(word.generation, word.submission, job["restart"])), "node": "c1",
+            "boot": "b", "clean": True, "left": [], "start_time": job["start_time"], "verified": True})  # fmt: skip
+
     def note(self, name: str, word: Word, number: int, fields: dict[str, Any]) -> None:
         """Leave a note."""
         body = {"v": 1, "job": word.job, "generation": word.generation, "submission": word.submission,

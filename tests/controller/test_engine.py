@@ -107,6 +107,20 @@ def test_jobs_whose_nodes_answer_are_left_alone(suspicious: SiteRig) -> None:
     assert [rig.state(key).phase.value for key in (other, plain)] == ["running", "running"]
 
 
+def test_no_node_is_remembered_for_a_refusal_of_our_own(tmp_path: Path) -> None:
+    rig = SiteRig(tmp_path)
+    key = rig.job(shared=True)
+    number = rig.start(key)
+    rig.tick()
+    rig.slurm.restart(rig.object(key), "REQUEUED")
+    rig.refused_note(key, rig.object(key), "shared", number + 5)
+    rig.slurm.restart(rig.object(key))
+    rig.settle()
+    assert rig.last(key, "end").body["outcome"] == "launch_failed"
+    assert [end.outcome for end in rig.hints().recent.ends] == ["cancelled", "launch_failed"]
+    assert rig.hints().memory == ()
+
+
 @pytest.mark.parametrize("how", ["site", "boot", "many", "nodes", "overlaps", "shared", "maintenance"])
 def test_no_suspicion_acts_where_it_must_not(tmp_path: Path, how: str) -> None:
     rules = SiteRules(suspicion=how != "site", suspect_overlaps=0 if how == "overlaps" else 10)
@@ -274,8 +288,9 @@ def test_what_a_child_says_is_taken_only_if_it_is_whole() -> None:
         ("partition", "p" * 129),
         ("ask", ["{}"]),
         ("ask", [5]),
-        ("tell", [[1, "shout", "", "", ""]]),
-        ("tell", [[0, "start", "", "", ""]]),
+        ("tell", [[1, "shout", "", "", "", 0.0]]),
+        ("tell", [[0, "start", "", "", "", 0.0]]),
+        ("tell", [[1, "start", "", "", "", -1.0]]),
         ("tell", None),
     ],
 )

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from slurm_dispatch.controller import keeper
 from slurm_dispatch.controller.cessation import Asker
 from slurm_dispatch.controller.siterules import SiteRules
 from slurm_dispatch.controller.tickfile import write_file
@@ -145,6 +146,7 @@ class Says:
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
+        self.later_s = 0.0  # how far the clock of its host is ahead of the real one, as the controller's can be
         self.say("unknown")
 
     def say(self, answer: str) -> None:
@@ -154,7 +156,7 @@ class Says:
         with (self.folder / "asked").open("a") as stream:
             stream.writelines(f"{it.attempt} {','.join(it.nodes)} {it.user}\n" for it in executions)
         answer = (self.folder / "answer").read_text()
-        return [answered(answer, self.source, "", time.time()) for _ in executions]
+        return [answered(answer, self.source, "", time.time() + self.later_s) for _ in executions]
 
     def asked(self) -> list[str]:
         try:
@@ -201,6 +203,62 @@ def test_equal_answers_are_counted_and_not_written_each_time(tmp_path: Path) -> 
     counts = [fact.body["count"] for fact in rig.facts(key) if fact.kind == "cessation"]
     assert len(counts) == 3
     assert counts[1] > 1
+
+
+def test_the_end_of_a_hold_asks_and_tells_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Two commands, each of which answers in a pass of its own: neither is begun anew because of the other."""
+    monkeypatch.setattr(keeper, "LAST_S", 0.5)
+    says = Says(tmp_path)
+    says.say("running")
+    argv, told = notify_command(tmp_path)
+    rules = SiteRules(cessation_interval_s=3600.0, notify=argv, notify_user=ME, notify_timeout_s=50.0)
+    rig = SiteRig(tmp_path, rules, Asker(says, user=ME))
+    key = rig.job(shared=True, shared_hold_for_s=250.0)
+    rig.start(key)
+    rig.tick()
+    rig.ends(key, "PREEMPTED", "COMPLETING")
+    rig.wait("the start of it", lambda: "told" in rig.kinds(key) and "cessation" in rig.kinds(key))
+    rig.later_s = says.later_s = 260.0
+    rig.wait("its end", lambda: "closed" in rig.kinds(key))
+    assert rig.last(key, "closed").body["why"] == "hold_expired"
+    messages = [json.loads(line) for line in told.read_text().splitlines()]
+    assert [it["left_s"] for it in messages] == [250, 0]
+    words = [it["what"] for it in messages]
+    assert words == [fact.body["what"] for fact in rig.facts(key) if fact.kind == "told"] == ["start", "expired"]
+    assert len(says.asked()) < 10  # two, and more only where answers are late; not one in each pass
+
+
+def test_nobody_goes_to_a_host_that_only_the_owner_s_record_names(tmp_path: Path) -> None:
+    """The site's command has keys and passwords, and facts are the owner's files."""
+    says = Says(tmp_path)
+    says.say("ceased")
+    rig = SiteRig(tmp_path, SiteRules(cessation_interval_s=0.0), Asker(says, user=ME))
+    key = rig.job(shared=True)
+    rig.start_note(key, rig.object(key), rig.slurm.start(rig.object(key)), nodes="c1,evil.example.com")
+    rig.tick()
+    rig.ends(key, "PREEMPTED", "COMPLETING")
+    rig.wait("an answer", lambda: "cessation" in rig.kinds(key))
+    answer = rig.last(key, "cessation").body
+    assert (answer["answer"], answer["detail"]) == ("unknown", "Slurm has no node evil.example.com")
+    for _ in range(3):
+        rig.tick()
+    assert (says.asked(), rig.state(key).phase.value) == ([], "held")
+
+
+def test_where_slurm_does_not_tell_its_nodes_nobody_goes_anywhere(tmp_path: Path) -> None:
+    says = Says(tmp_path)
+    says.say("ceased")
+    rig = SiteRig(tmp_path, SiteRules(cessation_interval_s=0.0), Asker(says, user=ME))
+    key = rig.job(shared=True)
+    rig.start(key)
+    rig.tick()
+    rig.slurm.knob(nodes="away")
+    rig.ends(key, "PREEMPTED", "COMPLETING")
+    rig.wait("an answer", lambda: "cessation" in rig.kinds(key))
+    assert rig.last(key, "cessation").body["answer"] == "unknown"
+    assert says.asked() == []
+    rig.slurm.knob(nodes="ok")
+    rig.wait("its release", lambda: "release" in rig.kinds(key))
 
 
 def test_a_person_may_release_whatever_the_answers_are(tmp_path: Path) -> None:

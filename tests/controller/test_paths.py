@@ -445,6 +445,53 @@ def test_a_refused_object_that_waits_again_is_cancelled(rig: Rig) -> None:
     assert len(rig.slurm.ids()) == 1
 
 
+def test_an_object_that_was_refused_and_cancelled_while_it_waited_had_no_more_starts(rig: Rig) -> None:
+    """Slurm raises the count of an object that was refused; cancelled before it started so, it never did.
+
+    Then all its executions are known, and cessation may lift the hold. No node is to blame for a refusal.
+    """
+    key = rig.job(shared=True)
+    number = rig.object(key)
+    rig.start(key)
+    rig.tick()
+    rig.slurm.restart(number, "REQUEUED")
+    rig.refused_note(key, number, "shared", 5)
+    rig.slurm.restart(number)
+    rig.settle()
+    assert rig.last(key, "end").body["restart"] == 1
+    state = rig.state(key)
+    assert state.current is not None
+    assert (state.phase.value, state.unseen, state.current.was_refused) == ("held", False, True)
+    assert not any("--exclude" in option for option in rig.last(key, "decision").body["changes"])
+    # One that had a node again is another matter: no note tells of that start.
+    key = rig.job(shared=True)
+    number = rig.object(key)
+    rig.start(key)
+    rig.tick()
+    rig.slurm.restart(number, "REQUEUED")
+    rig.refused_note(key, number, "shared", 5)
+    rig.slurm.restart(number)
+    rig.slurm.start(number)
+    rig.slurm.end(number, "CANCELLED")
+    rig.settle()
+    assert (rig.last(key, "end").body["restart"], rig.state(key).unseen) == (2, True)
+
+
+def test_notes_of_anothers_object_with_this_jobs_word_do_not_stay(rig: Rig) -> None:
+    key = rig.job()
+    number = rig.object(key)
+    start, uid = rig.start(key), rig.uid + 1
+    foreign = rig.slurm.plain(comment=str(rig.word(key)), uid=uid)
+    rig.start_note(key, foreign, rig.slurm.start(foreign), uid=uid)
+    rig.end_note(key, foreign, uid=uid)
+    rig.refused_note(key, foreign, "double_start", start)
+    rig.node_note(key, foreign)
+    rig.node_note(key, number)
+    rig.tick()
+    assert [name.split(".")[4] for name in rig.notes()] == [str(number)]
+    assert sorted(rig.kinds(key, 3)) == ["node", "started"]
+
+
 def test_strays_are_cancelled_also_of_a_closed_job(rig: Rig) -> None:
     key = rig.job()
     word = rig.word(key)

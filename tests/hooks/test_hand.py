@@ -250,7 +250,7 @@ def test_what_another_s_execution_left_goes(lab: Lab) -> None:
 def test_mounts_of_the_user_s_own_go_too(system_lab: Lab) -> None:
     system_lab.configure(hand_kib="16")
     made = system_lab.run_folder / f"{NAME}.d"
-    stack = f"for i in 1 2 3; do mount -t tmpfs none {made}; done"
+    stack = f"for i in $(seq 12); do mount -t tmpfs none {made}; done"
     in_one_place(system_lab, "PROLOG", stack, "EPILOG", f"! grep -q {made} /proc/self/mounts")
     assert system_lab.files() == []
 

@@ -4,11 +4,15 @@ from __future__ import annotations
 
 import json
 import os
+import time
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
 
-from slurm_dispatch.controller import wish
+from slurm_dispatch.controller import clock, wish
+from slurm_dispatch.controller.clock import Clock
+from slurm_dispatch.controller.hints import tick_folder
 from slurm_dispatch.errors import ServiceAwayError, UsageError
 from slurm_dispatch.records import people
 
@@ -201,6 +205,28 @@ def test_holds_lists_who_waits_and_who_will(desk: Desk) -> None:
     assert "hold        a look first, by user:" in shown
     found = json.loads(desk.ok("holds", "--reason-like", "a look*", "--json"))["holds"]
     assert [(it["job"], it["why"], it["left_s"]) for it in found] == [(running, "person", None)]
+
+
+def test_a_partition_that_sbatch_was_not_given_is_said_to_be_left_out(desk: Desk) -> None:
+    """A job on the default partition: who holds all of that partition must know that it is not among them."""
+    several, nowhere = desk.running(name="a", partition="a,b"), desk.running(name="b")
+    listed = desk.dispatch("hold", "--partition", "b", "--reason", "quota")
+    assert listed.status == 0
+    assert [line.split()[0] for line in listed.out.splitlines()[1:-1]] == [several]
+    assert listed.err == f"dispatch: left out, since sbatch was given no partition: {nowhere}\n"
+    assert desk.dispatch("holds", "--partition", "b", "--reason-like", "x").err == ""
+
+
+def test_what_is_left_of_a_hold_is_what_the_next_tick_would_count(desk: Desk) -> None:
+    """The clock's file is written once an hour; all the time from then to the last tick counts."""
+    key = desk.held()
+    now, folder = time.time(), Path(tick_folder(desk.rig.path))
+    desk.add(key, "held", on=desk.rig.last(key, "decision").seq, clock="k", ran_s=10.0, counted_s=0.0)
+    reading = Clock("k", 10.0, now - 7200.0, wanted=now + 1e6)
+    folder.mkdir(exist_ok=True)
+    (folder / "clock").write_text(json.dumps({"v": 1, **clock.content(reading)}))
+    (folder / "last").touch()
+    assert "  9d 22h  " in next(line for line in desk.ok("holds").splitlines() if line.startswith(key))
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="needs root")

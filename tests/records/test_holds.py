@@ -405,7 +405,7 @@ def test_cessation_is_asked_once_more_before_the_hold_runs_out() -> None:
     assert kinds(ask(life, over, ASKS)) == ["release"]
     life = shared()
     take(life, ask(life, at(0.0), ASKS))
-    silent = at(86_400.0, cessation={attempt(life): says("unknown")})
+    silent = at(86_400.0, cessation={attempt(life): says("unknown", life.at)})
     for expected in (["cessation"], ["Tell"], ["closed"]):
         actions = ask(life, silent, ASKS)
         assert kinds(actions) == expected

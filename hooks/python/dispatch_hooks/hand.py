@@ -16,8 +16,8 @@ SUFFIX = ".d"
 NAMES = ("progress", "ended")
 LIMIT = 1024
 INODES = 32
-MOUNTS_MAX = 8
-"""A user can put mounts of his own (FUSE) on the folder, one on another."""
+MOUNTS_MAX = 2000
+"""A user can put mounts of his own (FUSE) on the folder, one on another; fusermount lets all users have 1000."""
 STEP_MAX = 2**63 - 1
 OUTCOMES = ("unfinished", "stalled", "not_resumed", "store_error")
 """The helper's own words."""
