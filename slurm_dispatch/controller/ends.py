@@ -14,7 +14,7 @@ from slurm_dispatch.model.hostlist import expand
 from slurm_dispatch.model.outcome import Outcome
 from slurm_dispatch.records.observation import ObjectAlive, ObjectEnded, Unknown
 from slurm_dispatch.slurm import port
-from slurm_dispatch.slurm.classify import HelperEnd, classify
+from slurm_dispatch.slurm.classify import HelperEnd, classify, word_comes
 from slurm_dispatch.slurm.parse import KNOWN_STATES
 
 if TYPE_CHECKING:
@@ -33,6 +33,9 @@ PROLOG_S = 60.0
 """A site's Prolog that fails has failed by then."""
 DRAINED_AFTER_S = 3.0
 """Slurm ends a job whose Prolog failed, and drains the node a moment later, while the job is completing."""
+WORD_S = (5.0, 60.0)
+"""How long after an end with a status of the helper's its word may still come: once nothing of the job completes any
+more, and in all. The node's Epilog hands it on, and Slurm waits for that."""
 LOST_AFTER_S = 600.0
 """An end note that no source explains for this long is ``lost``; accounting is written within seconds."""
 WAITING = frozenset(
@@ -294,6 +297,9 @@ class _Observer:
                 outcome = Outcome.LAUNCH_FAILED
             elif detail.completing or (ran_s <= 1 and abs(self.view.at - (told.end_time or 0)) < DRAINED_AFTER_S):
                 return Look(Unknown("whether the site's Prolog failed, its node shows in a moment"), soon=True)
+        if word_comes(told, _helper(execution)) and told.end_time is not None:
+            if self.view.at - told.end_time < WORD_S[1 if detail.completing else 0]:
+                return Look(Unknown("its helper's own word comes with the node's Epilog"), soon=True)
         restart = detail.restart if execution is None else execution.epoch.restart
         return Look(
             ObjectEnded(
