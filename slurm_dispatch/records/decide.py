@@ -199,6 +199,8 @@ def _waiting(state: State, _observation: Observation, _policy: Policy, now: floa
         return [Nothing("nothing names the next submission")]
     if due.not_before is not None and now < due.not_before:
         return [Nothing(f"submission {due.submission} waits", due.not_before)]
+    if state.adopting_until is not None and now < state.adopting_until:
+        return [Nothing(f"submission {due.submission} waits for a person who adopts a save", state.adopting_until)]
     return [Submit(due.submission, due.changes, due.seq)]
 
 

@@ -181,6 +181,11 @@ class Over:
     outcome: Outcome
 
 
+ADOPT_S = 60.0
+"""After a fact ``adopted`` ticks submit nothing for so long: whoever wrote it has yet to publish what is adopted, and
+submits then. An execution that began before would not resume from it. It takes a few syncs of the root."""
+
+
 @dataclass(frozen=True, slots=True)
 class Due:
     """The next submission while the job waits or is held.
@@ -338,6 +343,7 @@ class State:
     :param requeued: the current object was requeued by us, and has not started since.
     :param unseen: there can have been an execution that no fact tells of.
     :param step: the greatest step that was published under the latest epoch that published anything.
+    :param adopting_until: Unix seconds until which nothing is submitted, since a person's adoption is under way.
     :param strays: (submission, Slurm job id) of objects that were cancelled as not current.
     :param nodes: see :data:`~slurm_dispatch.records.facts.NodeKey`.
     :param created: when fact 1 was written; ``changed``: the latest fact.
@@ -352,6 +358,7 @@ class State:
     decision: Decision | None
     over: Over | None
     due: Due | None
+    adopting_until: float | None
     given: frozenset[str]
     hold: Hold | None
     holding: Holding | None
@@ -422,7 +429,7 @@ class State:
 
 
 __all__ = [
-    "ANY_TIME", "LAW", "NEXT", "PHASE_TEXTS", "Cessation", "Closed", "Decision", "Due", "ElderExecution", "End",
+    "ADOPT_S", "ANY_TIME", "LAW", "NEXT", "PHASE_TEXTS", "Cessation", "Closed", "Decision", "Due", "ElderExecution", "End",
     "Ended", "Event", "Execution", "Held", "Hold", "Holding", "Move", "Over", "Phase", "Refusal", "Request",
     "Settled", "SlurmObject", "State", "Submission", "Suspected", "TookOver",
 ]
