@@ -290,7 +290,7 @@ LIMIT_SETTINGS: tuple[Setting, ...] = (
         "open_jobs",
         "int",
         None,
-        "The most open jobs of each user; one more is refused when it is submitted.",
+        "The most open jobs of each user; one more is refused when it is submitted or opened again.",
         0,
         1_000_000,
         example="1000",
