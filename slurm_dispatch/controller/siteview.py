@@ -109,6 +109,7 @@ class SiteView:
             maintenance_until=maintenance.back_at(
                 self.hints.windows, whose.partitions, now, spread_s=self.rules.maintenance_spread_s, jitter=jitter
             ),
+            holds_until=maintenance.holds_until(self.hints.windows, whose.partitions, now),
             cessation=self.cessation,
             cessation_interval_s=self.rules.cessation_interval_s,
             jitter=jitter,

@@ -109,6 +109,9 @@ def held(state: State, observation: Observation, policy: Policy, now: float) -> 
     length_s = policy.limits.longest_hold_s if holding.for_s is None else holding.for_s
     length_s = min(length_s, policy.limits.longest_hold_s)
     left_s = length_s - counted_s(state, clock)
+    if left_s <= 0 and policy.holds_until is not None and now < policy.holds_until:
+        why = "its time is over, and it does not run out in a maintenance, nor soon after it"
+        return [*asks, Nothing(f"held ({holding.why}): {why}", policy.holds_until)]
     if left_s <= 0 and unasked:
         return [AskCessation(unasked, last=True)]
     what = _due(length_s, left_s)
