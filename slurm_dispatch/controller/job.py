@@ -91,6 +91,7 @@ class Means:
     :param submit_timeout_s: the deadline of one sbatch.
     :param message_timeout_s: Slurm's MessageTimeout; ``None``: its configuration tells.
     :param site_environment: what Slurm's commands need on this host.
+    :param accounting: the site has it; ``None``: Slurm's configuration tells. For persons: a tick's view knows it.
     :param stop_at: ``time.monotonic()`` after which nothing more is begun.
     """
 
@@ -101,6 +102,7 @@ class Means:
     message_timeout_s: float | None
     site_environment: Mapping[str, str]
     stop_at: float = float("inf")
+    accounting: bool | None = None
 
     def until(self, stop_at: float) -> Means:
         """The same, with another end."""
@@ -117,6 +119,7 @@ def means_of(site: Site, by: str) -> Means:
         submit_timeout_s=site.submit_timeout_s,
         message_timeout_s=site.message_timeout_s,
         site_environment=environment,
+        accounting=site.accounting,
     )
 
 

@@ -63,7 +63,9 @@ def view_of(means: Means, config: Mapping[str, str] | Unknown, *, host: str, clu
     """The queue as Slurm tells it now, with a configuration that was asked before."""
     at = time.time()
     known = None if isinstance(config, Unknown) else config
-    accounting = None if known is None else has_accounting(known)
+    accounting = means.accounting
+    if accounting is None and known is not None:
+        accounting = has_accounting(known)
     name = cluster or (known or {}).get("ClusterName", "")
     return View(at, host, name, means.port.queue(), accounting, None, complete=False, config=known)
 
