@@ -36,6 +36,9 @@ DRAINED_AFTER_S = 3.0
 WORD_S = (5.0, 60.0)
 """How long after an end with a status of the helper's its word may still come: once nothing of the job completes any
 more, and in all. The node's Epilog hands it on, and Slurm waits for that."""
+VIEW_AGE_S = 600.0
+"""No child works so long with one view. What the record has as submitted later than that was written by a clock that
+is ahead, or was: the queue can be asked about it."""
 LOST_AFTER_S = 600.0
 """An end note that no source explains for this long is ``lost``; accounting is written within seconds."""
 WAITING = frozenset(
@@ -96,7 +99,7 @@ def look(state: State, view: View, details: Details) -> Look:
         return Look(Unknown(view.queue.why))
     if view.cluster and current.cluster != view.cluster:
         return Look(Unknown(f"the object is on cluster {current.cluster}, and this tick asks {view.cluster}"))
-    if submission.at > view.at:
+    if view.at < submission.at <= view.at + VIEW_AGE_S:
         return Look(Unknown("submitted after the queue was asked"))
     return _Observer(state.spec, submission, current.slurm_job_id, view, details, state.request is not None).look()
 
@@ -297,9 +300,9 @@ class _Observer:
                 outcome = Outcome.LAUNCH_FAILED
             elif detail.completing or (ran_s <= 1 and abs(self.view.at - (told.end_time or 0)) < DRAINED_AFTER_S):
                 return Look(Unknown("whether the site's Prolog failed, its node shows in a moment"), soon=True)
-        if word_comes(told, _helper(execution)) and told.end_time is not None:
-            if self.view.at - told.end_time < WORD_S[1 if detail.completing else 0]:
-                return Look(Unknown("its helper's own word comes with the node's Epilog"), soon=True)
+        waits_s = WORD_S[1 if detail.completing else 0] if word_comes(told, _helper(execution)) else 0.0
+        if waits_s and told.end_time is not None and self.view.at - told.end_time < waits_s:
+            return Look(Unknown("its helper's own word comes with the node's Epilog"), soon=True)
         restart = detail.restart if execution is None else execution.epoch.restart
         return Look(
             ObjectEnded(
@@ -472,4 +475,6 @@ def _evidence(detail: port.JobDetail | None, source: str) -> dict[str, Any]:
     }
 
 
-__all__ = ["ALIVE", "LOST_AFTER_S", "OVER", "SKEW_S", "WAITING", "Look", "in_time", "look", "look_elder"]
+__all__ = [
+    "ALIVE", "LOST_AFTER_S", "OVER", "SKEW_S", "VIEW_AGE_S", "WAITING", "Look", "in_time", "look", "look_elder",
+]

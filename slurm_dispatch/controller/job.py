@@ -163,10 +163,10 @@ class Job:
         self.report.seq = state.seq
         self.report.closed = state.phase is Phase.CLOSED
         current, submission = state.object, state.current
-        if current is not None and submission is not None and submission.at <= self._view.at:
+        if current is not None and submission is not None:
             queued = self._view.of_id(current.slurm_job_id)
             if queued is None or queued.state not in {"PENDING", "RUNNING"}:
-                self._details.want(current.slurm_job_id, submission.at - 3600)
+                self._details.want(current.slurm_job_id, min(submission.at, self._view.at) - 3600)
         return state
 
     def work(self) -> Report:

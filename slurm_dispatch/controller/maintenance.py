@@ -117,6 +117,6 @@ def back_at(
 
 
 __all__ = [
-    "ALL", "GRACE_S", "HOLDS_S", "KEPT_S", "OPEN_S", "PARTITION", "PREFIX", "Window", "back_at", "content", "from_content",
-    "holds_until", "name_of", "read_windows",
+    "ALL", "GRACE_S", "HOLDS_S", "KEPT_S", "OPEN_S", "PARTITION", "PREFIX", "Window", "back_at", "content",
+    "from_content", "holds_until", "name_of", "read_windows",
 ]  # fmt: skip

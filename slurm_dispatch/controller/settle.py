@@ -147,7 +147,7 @@ def lookups(state: State, submission: Submission, view: View, details: Details) 
             ],
             cluster,
         ),
-        _in_accounting(details, submission, word, uid, cluster),
+        _in_accounting(details, submission, word, uid, cluster, view.at),
     )
 
 
@@ -168,11 +168,11 @@ def _in_queue(view: View, ids: Sequence[int], cluster: str) -> Found | Absent | 
 
 
 def _in_accounting(
-    details: Details, submission: Submission, word: Word, uid: int, cluster: str
+    details: Details, submission: Submission, word: Word, uid: int, cluster: str, now: float
 ) -> Found | Absent | Unknown | Off:
     if details.has_accounting is False:
         return Off()
-    answer = details.rows_of_word(word, uid, submission.at - 3600)
+    answer = details.rows_of_word(word, uid, min(submission.at, now) - 3600)
     if isinstance(answer, port.Unknown):
         return Unknown(answer.why)
     ids = [] if isinstance(answer, port.Absent) else [row.slurm_job_id for row in answer.value]

@@ -278,7 +278,7 @@ def _strays(state: State, observation: Observation, now: float) -> list[Action]:
         it = SlurmObject(seen.cluster, seen.slurm_job_id)
         if submission.object == it and not _outlived(state, submission, now):
             continue
-        # The fact comes first: once it is cancelled nothing shows it any more, and the record would not say why it is.
+        # The fact comes first: once it is cancelled nothing shows it any more, and the record would not say why.
         if (seen.submission, seen.slurm_job_id) not in state.strays:
             body = {"submission": seen.submission, "slurm_job_id": seen.slurm_job_id, "cluster": seen.cluster}
             actions.append(AppendFact("stray", body))

@@ -429,7 +429,7 @@ class State:
 
 
 __all__ = [
-    "ADOPT_S", "ANY_TIME", "LAW", "NEXT", "PHASE_TEXTS", "Cessation", "Closed", "Decision", "Due", "ElderExecution", "End",
-    "Ended", "Event", "Execution", "Held", "Hold", "Holding", "Move", "Over", "Phase", "Refusal", "Request",
+    "ADOPT_S", "ANY_TIME", "LAW", "NEXT", "PHASE_TEXTS", "Cessation", "Closed", "Decision", "Due", "ElderExecution",
+    "End", "Ended", "Event", "Execution", "Held", "Hold", "Holding", "Move", "Over", "Phase", "Refusal", "Request",
     "Settled", "SlurmObject", "State", "Submission", "Suspected", "TookOver",
 ]

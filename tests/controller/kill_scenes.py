@@ -13,6 +13,7 @@ from slurm_dispatch.controller.children import Children, Ended
 from slurm_dispatch.controller.keeper import Keeper
 from slurm_dispatch.controller.siterules import SiteRules
 from slurm_dispatch.controller.tickfile import write_file
+from slurm_dispatch.errors import DispatchError, ServiceAwayError
 from slurm_dispatch.records import people
 from slurm_dispatch.records.observation import CessationAnswer
 from slurm_dispatch.records.state import Phase
@@ -88,7 +89,10 @@ class AtOnce(Children):
         self._ended: list[Ended] = []
 
     def start(self, name: str, work: Callable[[], bytes], deadline_s: float) -> None:
-        self._ended.append(Ended(name, work()))
+        try:
+            self._ended.append(Ended(name, work()))
+        except DispatchError as error:
+            self._ended.append(Ended(name, None, error.line(), hung=isinstance(error, ServiceAwayError)))
 
     def wait(self, timeout_s: float) -> list[Ended]:
         found, self._ended = self._ended, []
@@ -111,7 +115,7 @@ def whole_tick(rig: SiteRig) -> None:
     with (
         mock.patch.object(tick, "in_child", _here),
         mock.patch.object(sitefolder, "in_child", _here),
-        mock.patch.object(sitefolder, "Children", lambda *_: AtOnce()),
+        mock.patch.object(sitefolder, "Children", side_effect=lambda *_: AtOnce()),
     ):
         keeper = Keeper(rig.rules, rig.port, None, rig.log.append)
         controller = tick.Controller(settings, rig.means(), rig.log.append, AtOnce(), keeper)

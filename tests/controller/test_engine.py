@@ -17,13 +17,13 @@ from slurm_dispatch.controller.hearsay import Hearsay
 from slurm_dispatch.controller.siterules import SiteRules
 from slurm_dispatch.controller.tickfile import write_file
 from slurm_dispatch.errors import BadDataError
-from slurm_dispatch.slurm.port import CancelAnswer
 from tests.controller.fake_slurm import FakeSlurm
 from tests.controller.site_rig import SiteRig
 
 if TYPE_CHECKING:
     from pathlib import Path
 
+    from slurm_dispatch.slurm.port import CancelAnswer
 
 ME = pwd.getpwuid(os.getuid()).pw_name
 

@@ -72,7 +72,7 @@ def test_a_tick_that_is_killed_with_or_without_its_children_is_finished_by_the_n
         points = [point for point in found if wanted(point)]
         for number, point in enumerate(points):
             with copied(site.folder, str(number)) as killed:
-                forked.kill(lambda: tick(killed), point, site.folder / "trace", exact=False)  # noqa: B023
+                forked.kill(lambda: tick(killed), point, site.folder / "trace", exact=False)
                 try:
                     _sound(killed)
                     in_a_fork(killed)
