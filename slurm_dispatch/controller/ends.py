@@ -355,8 +355,7 @@ class _Observer:
             row
             for row in answer.value
             if row.uid == self.spec.uid
-            and (row.word is None or row.word == word)
-            and (row.submit_time is None or row.submit_time >= self.submission.at - SKEW_S)
+            and (row.word == word or (row.word is None and self.is_later(row.submit_time)))
         ]
         mine: list[port.JobDetail] = []
         for row in sorted(rows, key=lambda row: (row.submit_time or 0, row.start_time or 0)):
@@ -365,6 +364,10 @@ class _Observer:
             if timely or (mine and row.restart != 0):
                 mine.append(row)
         return mine
+
+    def is_later(self, submit_time: int | None) -> bool:
+        """Submitted no earlier than the submission, as far as a time can say it: a clock may have stepped since."""
+        return submit_time is None or submit_time >= self.submission.at - SKEW_S
 
     def execution(self, detail: port.JobDetail) -> Execution | None:
         """The execution that ``detail`` is about: of its start time, else of its restart count."""
