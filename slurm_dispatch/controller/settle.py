@@ -147,7 +147,7 @@ def lookups(state: State, submission: Submission, view: View, details: Details) 
             ],
             cluster,
         ),
-        _in_accounting(details, submission, word, uid, cluster, view.at),
+        _in_accounting(details, submission, word, uid, cluster, now=view.at),
     )
 
 
@@ -168,7 +168,7 @@ def _in_queue(view: View, ids: Sequence[int], cluster: str) -> Found | Absent | 
 
 
 def _in_accounting(
-    details: Details, submission: Submission, word: Word, uid: int, cluster: str, now: float
+    details: Details, submission: Submission, word: Word, uid: int, cluster: str, *, now: float
 ) -> Found | Absent | Unknown | Off:
     if details.has_accounting is False:
         return Off()

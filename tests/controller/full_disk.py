@@ -1,8 +1,8 @@
 """A tick on a state folder that fills up in each of its phases: ``python -m tests.controller.full_disk FOLDER``.
 
-``FOLDER/state`` is a file system of 1 MiB, empty. For every number of free pages from none to more than a tick needs:
-the tick says in single lines what is wrong and nothing else, what it wrote is whole, and once there is space again the
-end is the one that there would have been.
+``FOLDER/state`` is a file system of 1 MiB, empty. For every number of free pages from none to more than a tick needs
+the tick says in single lines what is wrong and nothing else, what it wrote is whole, and once there is space again
+the end is the one that there would have been.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ def tick(scene: Scene, place: Path) -> list[str]:
     rig = scene.rig(place)
     whole_tick(rig)
     for line in rig.log:
-        assert "\n" not in line and "Traceback" not in line and "bug:" not in line, line
+        assert not any(it in line for it in ("\n", "Traceback", "bug:")), line
     return [line for line in rig.log if "No space left on device" in line]
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -160,8 +161,8 @@ def test_a_status_of_the_helpers_waits_for_its_word_which_comes_with_the_epilog(
     number = rig.object(key)
     rig.slurm.end(number, "FAILED", "COMPLETING", exit_status=status)
     rig.end_note(key)
-    rig.later_s = 10.0
-    assert rig.tick()[key].soon
+    end = rig.slurm.job(number)["end_time"]
+    assert rig.tick(view=replace(rig.view(), at=end + 59.0))[key].soon
     assert "end" not in rig.kinds(key)
     handed(rig, key, progress=40, ended=True, outcome="store_error", last=40)
     rig.slurm.set(number, states=["FAILED"])
@@ -177,9 +178,9 @@ def test_a_word_that_does_not_come_is_not_waited_for_for_ever(
     key = started(rig)
     rig.slurm.end(rig.object(key), *states, exit_status=status)
     rig.end_note(key)
-    rig.later_s = waits_s - 4.0
-    rig.tick()
+    end = rig.slurm.job(rig.object(key))["end_time"]
+    rig.tick(view=replace(rig.view(), at=end + waits_s - 1.0))
     assert "end" not in rig.kinds(key)
-    rig.later_s = waits_s + 5.0
-    rig.settle()
+    for _ in range(3):
+        rig.tick(view=replace(rig.view(), at=end + waits_s))
     assert rig.last(key, "end").body["outcome"] == outcome

@@ -97,7 +97,7 @@ def _finished(site: Site, key: str, other: str) -> None:
     """The next tick visited the job, whatever the index says of it, and the other job is left as it was."""
     rig = site.rig
     if rig.state(key).phase is Phase.SUBMITTING:  # sbatch may have been called: it is watched first
-        assert "watched" in rig.kinds(key) or not rig.notes()
+        assert "watched" in rig.kinds(key)
         for later_s in (0.0, WAIT_S + 60, 2 * (WAIT_S + 60), 86400.0, 86460.0):
             rig.later_s = later_s
             rig.tick()

@@ -1,5 +1,7 @@
-"""Records that are broken or go away, folders full of names, clocks that step back, a disk that is full: the tick says
-one line of it, other jobs go on, and once the cause is gone so does the job itself."""
+"""Records that are broken or go away, folders full of names, clocks that step back, a disk that is full.
+
+The tick says one line of it, other jobs go on, and once the cause is gone so does the job itself.
+"""
 
 from __future__ import annotations
 
@@ -14,6 +16,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from slurm_dispatch.controller import sitefolder
 from slurm_dispatch.records.facts import fact_name
 from slurm_dispatch.records.forms import JSON_SIZE_MAX
 from slurm_dispatch.state.jobs import Record
@@ -63,7 +66,10 @@ BROKEN: dict[str, tuple[Callable[[Path], object], str]] = {
     "torn": (lambda path: os.truncate(path, 40), "is not JSON"),
     "empty": (lambda path: os.truncate(path, 0), "is not JSON"),
     "huge": (lambda path: path.write_bytes(b" " * (JSON_SIZE_MAX + 1)), "more than the limit of"),
-    "of another version": (lambda path: path.write_text('{"v": 99, "seq": 3, "at": 1, "kind": "x", "by": "x"}\n'), "v"),
+    "of another version": (
+        lambda path: path.write_text('{"v": 99, "seq": 3, "at": 1, "kind": "x", "by": "x"}\n'),
+        "version 99",
+    ),
     "unreadable": (unreadable, "Permission denied"),
     "a link": (linked, "symbolic link"),
     "a folder": (replaced_by_a_folder, "not a regular file"),
@@ -138,18 +144,21 @@ def test_a_job_that_is_removed_while_a_tick_reads(site: Site, monkeypatch: pytes
     assert [line for line in site.log if gone in line] == []
 
 
-def test_sixty_five_thousand_names_in_each_folder() -> None:
+def test_sixty_five_thousand_names_in_each_folder(monkeypatch: pytest.MonkeyPatch) -> None:
     """More than some file systems have links for; nobody's job, fact or note among them."""
+    monkeypatch.setattr(sitefolder, "TIMEOUT_S", 300.0)  # a slow machine is no fault
     memory = "/dev/shm"  # where there is one: names are made ten times as fast there
     folder = tempfile.mkdtemp(prefix="dispatch-test-", dir=memory if os.access(memory, os.W_OK) else None)
     try:
         os.chmod(folder, 0o755)
         site = Site(Path(folder))
         key = site.preempted()
-        for place in (site.rig.record(key).facts_folder, *(f"{site.rig.path}/{it}" for it in ("jobs", "notes", "tick"))):
+        names = {site.rig.record(key).facts_folder: ".tmp-", f"{site.rig.path}/tick": ".tmp-"}
+        names |= {f"{site.rig.path}/{name}": "X" for name in ("jobs", "notes")}
+        for place, name in names.items():
             for number in range(NAMES):
-                os.mknod(f"{place}/X{number}" if place.endswith(("jobs", "notes")) else f"{place}/.tmp-{number:016x}")
-        controller = site.controller()
+                os.mknod(f"{place}/{name}{number}")
+        controller = site.controller(owner_timeout_s=300.0)
         for _ in range(2):
             controller.tick(full=True)
         assert site.rig.kinds(key)[-1] == "submitted"
@@ -198,7 +207,8 @@ def test_a_disk_that_fills_up_in_each_phase_of_a_tick(tmp_path: Path) -> None:
     (tmp_path / "state").mkdir()
     alone = ["unshare", "-m"] if os.geteuid() == 0 else ["unshare", "-Urm"]
     mount = 'mount -t tmpfs -o size=1m none "$0/state" && exec "$@"'
-    argv = [*alone, "sh", "-c", mount, str(tmp_path), sys.executable, "-m", "tests.controller.full_disk", str(tmp_path)]
+    program = [sys.executable, "-m", "tests.controller.full_disk", str(tmp_path)]
+    argv = [*alone, "sh", "-c", mount, str(tmp_path), *program]
     ended = subprocess.run(
         argv, env={**os.environ, "PYTHONPATH": str(TOP)}, capture_output=True, text=True, timeout=300, check=False
     )
