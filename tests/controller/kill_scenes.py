@@ -277,7 +277,7 @@ SCENES = (
     Scene("resubmits", preempted, {A: QUEUED}, least=30),
     Scene("releases by a person's word", released, {A: QUEUED}),
     Scene("releases by cessation", shared, {A: QUEUED}, ceased=True),
-    Scene("closes an expired hold", expired, {A: CLOSED}, ()),
+    Scene("closes an expired hold", expired, {A: CLOSED}, (), at_s=4000.0),
     Scene("closes what completed", completed, {A: CLOSED}, ()),
     Scene("cancels and closes", cancelled, {A: CLOSED}, ("cancel",), passes=2),
     Scene("takes over and closes the superseded", superseded, {A: CLOSED, B: QUEUED}, ("cancel", "submit"), passes=2),
