@@ -86,7 +86,7 @@ def _adopt(here: Bench, record: Record, text: str, absolute: str, reason: str) -
     state = fold(record.read())
     if state.phase is Phase.WAITING:
         wish.cancel_replaced(record, here.means, here.view())
-        return f"{said}{here.submitted(record)}"
+        return f"{said}{here.submitted(record, adopted=True)}"
     if state.numbers_used > Epoch.from_int(new.epoch).submission:
         raise OutcomeUnknownError(
             f"{said}, and submission {state.numbers_used} was made at the same time: it may have chosen before",

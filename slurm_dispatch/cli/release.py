@@ -31,7 +31,7 @@ def command(*, jobs: tuple[str, ...], reason: str, filters: Filters, yes: bool) 
       dispatch release --partition gpu --reason-like "*quota*" --reason "more space" --yes
 
     Exit codes: 0 done, 64 usage (also a job that nothing holds), 66 no such job, 69 the state folder does not
-    answer, 77 another's jobs.
+    answer, 77 another's jobs, or the site does not let you have one more open job.
     """
     import time
 
@@ -40,12 +40,17 @@ def command(*, jobs: tuple[str, ...], reason: str, filters: Filters, yes: bool) 
     from slurm_dispatch.cli.wishes import bench
     from slurm_dispatch.controller import wish
     from slurm_dispatch.records import people
+    from slurm_dispatch.records.fold import fold
     from slurm_dispatch.records.state import Phase
+    from slurm_dispatch.submit.open_jobs import check_open_jobs
 
     here = bench()
 
     def work(record: Record) -> dict[str, Any]:
         before: list[State] = []
+        state = fold(record.read())
+        if state.closed is not None:  # it is opened again
+            check_open_jobs(here.folder, state.spec, here.site)
 
         def released(state: State) -> people.Facts:
             before.append(state)

@@ -71,7 +71,7 @@ def _request(here: Bench, sbatch: tuple[str, ...]) -> Request:
         raise UsageError(f"this is no job that can go on in the place of another: {found.why}")
     settings = found.settings
     for name in ("adopt-root", "start-from"):
-        if settings.said(name):
+        if settings.values[name]:
             raise UsageError(f"--{name} is not for a job that goes on in the place of another")
     for name in sorted(NOT_REPEATED - {"comment", "quiet", "verbose", "dependency"}):
         if found.line.has(name):

@@ -148,7 +148,9 @@ def _what(found: Update, asked: _Asked) -> str:
     ]
     parts += [] if found.rules is None else [f"the rules {'; '.join(found.rules)}"]
     parts += [
-        f"--{setting.name}={_shown(setting.kind, found.settings[setting.field])}"
+        f"--no-{setting.name}"
+        if found.settings[setting.field] is None
+        else f"--{setting.name}={_shown(setting.kind, found.settings[setting.field])}"
         for setting in JOB_SETTINGS
         if setting.field in found.settings
     ]

@@ -44,9 +44,9 @@ class Bench:
             self._view = wish.see(self.means, host=self.host, cluster=self.site.cluster or "")
         return self._view
 
-    def submitted(self, record: Record) -> str:
+    def submitted(self, record: Record, *, adopted: bool = False) -> str:
         """See :func:`slurm_dispatch.controller.wish.submitted`."""
-        return wish.submitted(record, self.means, self.view())
+        return wish.submitted(record, self.means, self.view(), adopted=adopted)
 
     def key(self, job: str) -> str:
         """The key of the job that the person means."""

@@ -63,7 +63,9 @@ def reference() -> str:
             job.metavar or "true, false",
             f"`{job.site}`" if job.site else _default(job),
             job.bounds or "-",
-            job.text + ("; not in a job file" if job.typed_only else ""),
+            job.text
+            + ("; not in a job file" if job.typed_only else "")
+            + (f"; `--no-{job.name}` takes it away" if job.negatable else ""),
         )
         for job in JOB_SETTINGS
     ]
@@ -99,7 +101,10 @@ def reference() -> str:
         "",
         "Each is an option `--NAME` of `dispatch sbatch` and of `#DISPATCH` lines in the script, and a name in a",
         "job file (TOML; `on` is a list of rules there). The command line is strongest, then the script, then the",
-        "job file, then the site's setting of the table. Rules add up in that order.",
+        "job file, then the site's setting of the table. Rules add up in that order. `--no-NAME`, where the table",
+        "has it, takes away what a weaker place says, on the command line or in a `#DISPATCH` line. The others need",
+        "none: another value stands instead, an earlier rule matches first, and `dispatch plan` prints what",
+        "`no-plan` leaves out.",
         "",
         _table(("setting", "value", "where not given", "bounds", "what it says"), jobs),
         "",

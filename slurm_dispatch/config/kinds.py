@@ -36,6 +36,7 @@ class Setting:
     :param field: of a job's setting, the field of its specification.
     :param site: of a job's setting, the site's setting that says what counts where the job does not.
     :param metavar: how its value is called on a command line; ``""``: it takes none.
+    :param negatable: ``--no-NAME`` takes away what a weaker place says of it.
     :param typed_only: it belongs on the command line (or into a script), not into a job file.
     """
 
@@ -51,6 +52,7 @@ class Setting:
     site: str = ""
     metavar: str = ""
     typed_only: bool = False
+    negatable: bool = False
 
     @property
     def bounds(self) -> str:

@@ -291,7 +291,7 @@ LIMIT_SETTINGS: tuple[Setting, ...] = (
         "open_jobs",
         "int",
         None,
-        "The most open jobs of each user; one more is refused when it is submitted.",
+        "The most open jobs of each user; one more is refused when it is submitted or opened again.",
         0,
         1_000_000,
         example="1000",
@@ -368,6 +368,7 @@ JOB_SETTINGS: tuple[Setting, ...] = (
         example='"/scratch/me/pretrained"',
         field="start_from",
         metavar="PATH",
+        negatable=True,
     ),
     Setting(
         "shared-checkpoint",
@@ -376,6 +377,7 @@ JOB_SETTINGS: tuple[Setting, ...] = (
         "executions write into the root itself: whatever would bring the job back waits for a person, or for the "
         "executions before to have ceased",
         field="shared",
+        negatable=True,
     ),
     Setting(
         "shared-hold-for",
@@ -399,6 +401,7 @@ JOB_SETTINGS: tuple[Setting, ...] = (
         field="stall_s",
         site="stall_s",
         metavar="TIME",
+        negatable=True,
     ),
     Setting(
         "suspect",
@@ -411,6 +414,7 @@ JOB_SETTINGS: tuple[Setting, ...] = (
         example='"30s"',
         field="suspect_s",
         metavar="TIME",
+        negatable=True,
     ),
     Setting(
         "max-submissions",
@@ -434,6 +438,7 @@ JOB_SETTINGS: tuple[Setting, ...] = (
         field="max_node_hours",
         site="max_node_hours",
         metavar="HOURS",
+        negatable=True,
     ),
     Setting(
         "until",
@@ -444,6 +449,7 @@ JOB_SETTINGS: tuple[Setting, ...] = (
         example='"2027-01-31"',
         field="until",
         metavar="DATE|TIME",
+        negatable=True,
     ),
     Setting(
         "no-progress-limit",
@@ -462,6 +468,7 @@ JOB_SETTINGS: tuple[Setting, ...] = (
         False,
         "the root was another job's: start in a generation above everything in it",
         typed_only=True,
+        negatable=True,
     ),
     Setting(
         "job-file",
@@ -470,9 +477,17 @@ JOB_SETTINGS: tuple[Setting, ...] = (
         "read the settings of this table from a TOML file too",
         metavar="FILE",
         typed_only=True,
+        negatable=True,
     ),
     Setting("no-plan", "bool", False, "do not print the plan and the notes", typed_only=True),
-    Setting("unprotected", "bool", False, "call sbatch plainly: no record, no recovery", typed_only=True),
+    Setting(
+        "unprotected",
+        "bool",
+        False,
+        "call sbatch plainly: no record, no recovery",
+        typed_only=True,
+        negatable=True,
+    ),
 )
 """Every setting of a job: ``--NAME`` on the command line and in ``#DISPATCH`` lines, ``NAME`` in a job file."""
 JOB_BY_NAME = {setting.name: setting for setting in JOB_SETTINGS}

@@ -16,7 +16,7 @@ from slurm_dispatch.model.outcome import Outcome
 from slurm_dispatch.records.observation import ObjectAlive, ObjectEnded, Unknown
 from slurm_dispatch.records.places import place_of
 from slurm_dispatch.slurm import port
-from slurm_dispatch.slurm.classify import HelperEnd, classify
+from slurm_dispatch.slurm.classify import HelperEnd, classify, word_comes
 from slurm_dispatch.slurm.holds import held_by
 from slurm_dispatch.slurm.parse import KNOWN_STATES
 
@@ -38,6 +38,12 @@ DRAINED_AFTER_S = 3.0
 """Slurm ends a job whose Prolog failed, and drains the node a moment later, while the job is completing."""
 TWICE_S = 30.0
 """A node where the job runs already is drained, and the job cancelled, within so long of each other."""
+WORD_S = (5.0, 60.0)
+"""How long after an end with a status of the helper's its word may still come: once nothing of the job completes any
+more, and in all. The node's Epilog hands it on, and Slurm waits for that."""
+VIEW_AGE_S = 600.0
+"""No child works so long with one view. What the record has as submitted later than that was written by a clock that
+is ahead, or was: the queue can be asked about it."""
 LOST_AFTER_S = 600.0
 """An end note that no source explains for this long is ``lost``; accounting is written within seconds."""
 WAITING = frozenset(
@@ -82,7 +88,7 @@ def look(state: State, view: View, details: Details) -> Look:
     if isinstance(view.queue, port.Unknown):
         return Look(Unknown(view.queue.why))
     details = details.at(place, view.accounting)
-    if submission.at > view.at:
+    if view.at < submission.at <= view.at + VIEW_AGE_S:
         return Look(Unknown("submitted after the queue was asked"))
     return _Observer(state.spec, submission, current.slurm_job_id, view, details, state.request is not None).look()
 
@@ -307,6 +313,9 @@ class _Observer:
                 outcome = Outcome.LAUNCH_FAILED
             elif detail.completing or (ran_s <= 1 and abs(self.view.at - (told.end_time or 0)) < DRAINED_AFTER_S):
                 return Look(Unknown("whether the site's Prolog failed, its node shows in a moment"), soon=True)
+        waits_s = WORD_S[1 if detail.completing else 0] if word_comes(told, _helper(execution)) else 0.0
+        if waits_s and told.end_time is not None and self.view.at - told.end_time < waits_s:
+            return Look(Unknown("its helper's own word comes with the node's Epilog"), soon=True)
         restart = detail.restart if execution is None else execution.epoch.restart
         if execution is None and self.spec.shared and self.submission.was_refused and _waited(detail):
             # The count is that of a start that never came: the last one that did was refused.
@@ -373,8 +382,7 @@ class _Observer:
             row
             for row in answer.value
             if row.uid == self.spec.uid
-            and (row.word is None or row.word == word)
-            and (row.submit_time is None or row.submit_time >= self.submission.at - SKEW_S)
+            and (row.word == word or (row.word is None and self.is_later(row.submit_time)))
         ]
         mine: list[port.JobDetail] = []
         for row in sorted(rows, key=lambda row: (row.submit_time or 0, row.start_time or 0)):
@@ -383,6 +391,10 @@ class _Observer:
             if row.word == word or first or (mine and (row.restart != 0 or row.submit_time == mine[0].submit_time)):
                 mine.append(row)
         return mine
+
+    def is_later(self, submit_time: int | None) -> bool:
+        """Submitted no earlier than the submission, as far as a time can say it: a clock may have stepped since."""
+        return submit_time is None or submit_time >= self.submission.at - SKEW_S
 
     def execution(self, detail: port.JobDetail) -> Execution | None:
         """The execution that ``detail`` is about: of its start time, else of its restart count."""
@@ -459,4 +471,6 @@ def ran_without_a_sign(detail: port.JobDetail, execution: Execution | None) -> f
     return None if begin is None or end is None else float(end - begin)
 
 
-__all__ = ["ALIVE", "LOST_AFTER_S", "OVER", "SKEW_S", "WAITING", "Look", "in_time", "look", "look_elder"]
+__all__ = [
+    "ALIVE", "LOST_AFTER_S", "OVER", "SKEW_S", "VIEW_AGE_S", "WAITING", "Look", "in_time", "look", "look_elder",
+]  # fmt: skip

@@ -95,6 +95,7 @@ class Means:
     :param submit_timeout_s: the deadline of one sbatch.
     :param message_timeout_s: Slurm's MessageTimeout; ``None``: its configuration tells.
     :param site_environment: what Slurm's commands need on this host.
+    :param accounting: the site has it; ``None``: Slurm's configuration tells. For persons: a tick's view knows it.
     :param stop_at: ``time.monotonic()`` after which nothing more is begun.
     """
 
@@ -105,6 +106,7 @@ class Means:
     message_timeout_s: float | None
     site_environment: Mapping[str, str]
     stop_at: float = float("inf")
+    accounting: bool | None = None
 
     def until(self, stop_at: float) -> Means:
         """The same, with another end."""
@@ -121,6 +123,7 @@ def means_of(site: Site, by: str) -> Means:
         submit_timeout_s=site.submit_timeout_s,
         message_timeout_s=site.message_timeout_s,
         site_environment=environment,
+        accounting=site.accounting,
     )
 
 
@@ -165,12 +168,13 @@ class Job:
         self.report.seq = state.seq
         self.report.closed = state.phase is Phase.CLOSED
         current, submission = state.object, state.current
-        if current is not None and submission is not None and submission.at <= self._view.at:
+        if current is not None and submission is not None:
             place = place_of(state.spec, current.cluster, self._view.cluster)
             there = self._view.of(place)
             queued = there.of_id(current.slurm_job_id)
             if there.told and (queued is None or queued.state not in {"PENDING", "RUNNING"}):
-                self._details.at(place, there.accounting).want(current.slurm_job_id, submission.at - 3600)
+                since = min(submission.at, self._view.at) - 3600
+                self._details.at(place, there.accounting).want(current.slurm_job_id, since)
         return state
 
     def work(self) -> Report:

@@ -174,6 +174,12 @@ class Keeper:
         for message in said.tell:
             self._tell(key, uid, user, message)
 
+    def overlaps_free(self, view: SiteView) -> int:
+        """How many more executions may be suspected, with what was heard since ``view`` was made."""
+        known = {it.job for it in view.hints.recent.overlaps}
+        heard = {it.key for it in self._heard if it.said.overlap is not None}
+        return view.overlaps_free() - len(heard - known)
+
     def end(self, now: float) -> dict[str, dict[str, Any]]:
         """The files that must be written, by name; says what an operator should know of the breaker."""
         after = self._now

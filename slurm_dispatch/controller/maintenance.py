@@ -25,6 +25,8 @@ OPEN_S = 3600.0
 GRACE_S = 120.0
 """An end that a tick sees so long after the maintenance was in it: the tick came later."""
 KEPT_S = 7 * 86400.0
+HOLDS_S = 86400.0
+"""No hold runs out so soon after a maintenance: a person has a working day to see it."""
 FILES_MAX = 1_000
 
 
@@ -77,6 +79,21 @@ def content(window: Window) -> dict[str, Any]:
     return {"partition": window.partition, "begin": window.begin, "end": window.end, "by": window.by}
 
 
+def holds_until(windows: Iterable[Window], partitions: Iterable[str], now: float) -> float | None:
+    """Until when no hold of a job of these partitions runs out: :data:`HOLDS_S` after a maintenance of any of them.
+
+    Nobody looks at a hold while the cluster is away, and no node answers about cessation. An end that nobody told is
+    not waited for longer than :data:`KEPT_S`: it was forgotten.
+    """
+    wanted = {ALL, *partitions}
+    ends = [
+        window.begin + KEPT_S if window.end is None else window.end + HOLDS_S
+        for window in windows
+        if window.partition in wanted and window.begin <= now
+    ]
+    return max((end for end in ends if now < end), default=None)
+
+
 def back_at(
     windows: Iterable[Window], partitions: Iterable[str], now: float, *, spread_s: float, jitter: float
 ) -> float | None:
@@ -100,6 +117,6 @@ def back_at(
 
 
 __all__ = [
-    "ALL", "GRACE_S", "KEPT_S", "OPEN_S", "PARTITION", "PREFIX", "Window", "back_at", "content", "from_content",
-    "name_of", "read_windows",
+    "ALL", "GRACE_S", "HOLDS_S", "KEPT_S", "OPEN_S", "PARTITION", "PREFIX", "Window", "back_at", "content",
+    "from_content", "holds_until", "name_of", "read_windows",
 ]  # fmt: skip

@@ -42,17 +42,19 @@ def work(
     means: Means,
     *,
     before: Mapping[str, Entry] = MappingProxyType({}),
+    most_overlaps: int | None = None,
 ) -> bytes:
     """Take every step of these jobs that can be taken now; one that is broken never stops the others.
 
     :param uid: the owner; a record that says otherwise is bad data.
     :param before: what the index says of them.
+    :param most_overlaps: so many executions of theirs may be suspected; see :class:`Tally`.
     :returns: a JSON list of reports for :func:`unpack`.
     """
     details = Details(means.port, accounting=view.accounting)
     reports: list[Report] = []
     jobs: list[Job] = []
-    user, tally = user_name(uid), Tally()
+    user, tally = user_name(uid), Tally(most_overlaps=most_overlaps)
     for key in keys:
         record = Record(os.path.join(jobs_folder, key))
         job = Job(record, view, details, means, user=user, tally=tally, before=before.get(key))

@@ -152,7 +152,9 @@ def lookups(state: State, submission: Submission, view: View, details: Details) 
         cluster = here.cluster or state.spec.cluster
         queues.append(_in_queue(here, word, state.spec.uid, cluster))
         accounts.append(
-            _in_accounting(details.at(place, here.accounting), submission, word, state.spec.uid, cluster)
+            _in_accounting(
+                details.at(place, here.accounting), submission, word, state.spec.uid, cluster, now=view.at
+            )
         )
     return Lookups(submission.number, _in_notes(state, submission, view), _all(queues), _all(accounts))
 
@@ -192,11 +194,11 @@ def _in_queue(view: View, word: Word, uid: int, cluster: str) -> Found | Absent 
 
 
 def _in_accounting(
-    details: Details, submission: Submission, word: Word, uid: int, cluster: str
+    details: Details, submission: Submission, word: Word, uid: int, cluster: str, *, now: float
 ) -> Found | Absent | Unknown | Off:
     if details.has_accounting is False:
         return Off()
-    answer = details.rows_of_word(word, uid, submission.at - 3600)
+    answer = details.rows_of_word(word, uid, min(submission.at, now) - 3600)
     if isinstance(answer, port.Unknown):
         return Unknown(answer.why)
     rows = () if isinstance(answer, port.Absent) else answer.value

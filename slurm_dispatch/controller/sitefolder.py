@@ -30,6 +30,8 @@ TIMEOUT_S = 20.0
 """Deadline of the children that read and write the site's own folder."""
 ORPHAN_AFTER_S = 30 * 86400.0
 """A note goes after this if its job has no record: its owner has removed it, or it never was one."""
+BAD_MAX = 20
+"""Notes that cannot be read which one tick names; thousands of them are one trouble."""
 NAMES_MAX = 300_000
 """Names of notes that one tick knows: three for each of the most jobs that it is made for."""
 
@@ -184,8 +186,11 @@ class SiteFolder:
         return folder
 
     def _say_bad(self, bad: Collection[tuple[str, str]]) -> None:
-        for name, why in bad:
+        told = list(bad)
+        for name, why in told[:BAD_MAX]:
             self._trouble(name, f"note {name}: {why}")
+        if len(told) > BAD_MAX:
+            self._trouble("notes", "more notes cannot be read than are named here: look into notes/")
 
     def _in_child(self, name: str, work: Callable[[], bytes]) -> bytes | None:
         """Work in the site's folder, waited for; ``None`` where it failed (said) or an older one still hangs."""

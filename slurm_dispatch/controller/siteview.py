@@ -15,6 +15,8 @@ from slurm_dispatch.controller import maintenance, memory
 from slurm_dispatch.controller.hints import Hints
 from slurm_dispatch.controller.silence import Suspects
 from slurm_dispatch.controller.siterules import SiteRules
+from slurm_dispatch.errors import BadDataError
+from slurm_dispatch.model.hostlist import expand
 from slurm_dispatch.model.outcome import Action
 from slurm_dispatch.records import observation as seen
 from slurm_dispatch.records.policy import Limits, Policy
@@ -30,10 +32,15 @@ _STANDING = frozenset({Action.HOLD, Action.STOP})
 
 @dataclass(slots=True)
 class Tally:
-    """What a pass has used of the bounds for one owner, beside what the hints say."""
+    """What a pass has used of the bounds for one owner, beside what the hints say.
+
+    :param most_overlaps: so many executions may be suspected in it: its part of what the site's bounds leave to all
+        owners; ``None``: nobody else works.
+    """
 
     resubmissions: list[Counted] = field(default_factory=list)
     overlaps: list[Counted] = field(default_factory=list)
+    most_overlaps: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,6 +120,7 @@ class SiteView:
             maintenance_until=maintenance.back_at(
                 self.hints.windows, whose.partitions, now, spread_s=self.rules.maintenance_spread_s, jitter=jitter
             ),
+            holds_until=maintenance.holds_until(self.hints.windows, whose.partitions, now),
             cessation=self.cessation,
             cessation_interval_s=self.rules.cessation_interval_s,
             jitter=jitter,
@@ -141,9 +149,10 @@ class SiteView:
                 if now - HOUR_S < it.at
             ]
         made = self.cache.resubmissions or []
-        over = [Counted(it.since, it.user, it.account, it.partition) for it in hints.recent.overlaps]
-        over += tally.overlaps
+        over = self._overlaps() + tally.overlaps
         overlaps = rules.suspicion and len(over) < rules.suspect_overlaps
+        if tally.most_overlaps is not None:
+            overlaps = overlaps and len(tally.overlaps) < tally.most_overlaps
         for limit in rules.limits:
             if limit.overlap is not None and limit.names(whose.user, whose.account, whose.partition):
                 among = [it for it in over if limit.names(it.user, it.account, it.partition)]
@@ -157,6 +166,32 @@ class SiteView:
                 rules.limits, made + tally.resubmissions, whose.user, whose.account, whose.partition, now=now
             ),
         )
+
+    def _overlaps(self) -> list[Counted]:
+        found = self.hints.recent.overlaps
+        return [Counted(it.since, it.user, it.account, it.partition) for it in found]
+
+    def overlaps_free(self) -> int:
+        """How many more executions may be suspected in this pass, so that none of the bounds is passed, whosever.
+
+        A bound that is reached already forbids it to those whom it names, and takes nothing from the others.
+        """
+        rules, over = self.rules, self._overlaps()
+        if not rules.suspicion:
+            return 0
+        left = [rules.suspect_overlaps - len(over)]
+        for limit in rules.limits:
+            if limit.overlap is not None:
+                among = sum(1 for it in over if limit.names(it.user, it.account, it.partition))
+                left += [limit.overlap - among] if among < limit.overlap else []
+        return max(0, min(left))
+
+    def on_suspects(self, nodes: str) -> bool:
+        """One of the nodes of this list is silent, and that may be acted on."""
+        try:
+            return any(name in self.suspects.since for name in expand(nodes))
+        except BadDataError:
+            return False
 
     def clock(self) -> seen.SiteClock | None:
         """The site's clock."""

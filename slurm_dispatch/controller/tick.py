@@ -89,6 +89,7 @@ class _Work:
     :param keys: the jobs that it works on; those that wait until it has looked, if it only looks.
     :param stamps: it looks which of these records have changed, and does no more.
     :param late: nobody waits any more for what it has seen.
+    :param overlaps: so many executions it may suspect.
     """
 
     uid: int
@@ -96,6 +97,7 @@ class _Work:
     notes: frozenset[str] = frozenset()
     stamps: Mapping[str, int] | None = None
     late: bool = False
+    overlaps: int = 0
 
 
 class Controller:
@@ -314,6 +316,8 @@ class Controller:
         by_uid: dict[int, list[str]] = {}
         for job in jobs:
             by_uid.setdefault(job.uid, []).append(job.key)
+        given = sum(work.overlaps for works in self._under_way.values() for work in works)
+        free = self._keeper.overlaps_free(view.site) - given
         for uid, keys in by_uid.items():
             name = f"uid {uid}"
             if self._aside(uid):
@@ -324,16 +328,22 @@ class Controller:
             for first in range(0, len(keys), OWNER_JOBS_MAX):
                 part = tuple(keys[first : first + OWNER_JOBS_MAX])
                 notes = frozenset(note.name for key in part for note in view.notes_of(key))
-                self._under_way.setdefault(name, []).append(_Work(uid, part, notes))
-                self._children.start(name, *self._as_owner(uid, self._owners_work(uid, part, view)))
+                overlaps = max(0, min(free, _silent(part, view)))
+                free -= overlaps
+                self._under_way.setdefault(name, []).append(_Work(uid, part, notes, overlaps=overlaps))
+                self._children.start(name, *self._as_owner(uid, self._owners_work(uid, part, view, overlaps)))
 
-    def _owners_work(self, uid: int, keys: tuple[str, ...], view: View) -> Callable[[float], bytes]:
+    def _owners_work(
+        self, uid: int, keys: tuple[str, ...], view: View, overlaps: int
+    ) -> Callable[[float], bytes]:
         found = self._memory.indexes.get(uid)
         before: Mapping[str, Entry] = {} if found is None else found.entries
 
         def work(stop_at: float) -> bytes:
             means = self._means.until(stop_at)
-            return owner.work(self._jobs_folder(), uid, keys, view, means, before=before)
+            return owner.work(
+                self._jobs_folder(), uid, keys, view, means, before=before, most_overlaps=overlaps
+            )
 
         return work
 
@@ -445,6 +455,13 @@ class Controller:
                 self._memory.said.clear()
             self._memory.said[(about, line)] = now
             self._log(line)
+
+
+def _silent(keys: Iterable[str], view: View) -> int:
+    """How many of these jobs run on a node whose silence may be acted on."""
+    if not view.site.suspects.since:
+        return 0
+    return sum(any(view.site.on_suspects(job.nodes) for job in view.of_key(key)) for key in keys)
 
 
 def _lines(report: Report) -> list[tuple[str, str, bool]]:

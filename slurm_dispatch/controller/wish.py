@@ -10,6 +10,7 @@ again.*
 from __future__ import annotations
 
 import time
+from copy import copy
 from typing import TYPE_CHECKING
 
 from slurm_dispatch.controller.job import Job
@@ -63,7 +64,9 @@ def view_of(means: Means, config: Mapping[str, str] | Unknown, *, host: str, clu
     """The queue as Slurm tells it now, with a configuration that was asked before."""
     at = time.time()
     known = None if isinstance(config, Unknown) else config
-    accounting = None if known is None else has_accounting(known)
+    accounting = means.accounting
+    if accounting is None and known is not None:
+        accounting = has_accounting(known)
     name = cluster or (known or {}).get("ClusterName", "")
     view = View(at, host, name, means.port.queue(), accounting, None, complete=False, config=known)
     view.more = lambda place: _elsewhere(means, place)
@@ -81,13 +84,14 @@ def _elsewhere(means: Means, place: str) -> tuple[Queue | Unknown, Mapping[str, 
     return queue, None if isinstance(config, Unknown) else config
 
 
-def submitted(record: Record, means: Means, view: View) -> str:
+def submitted(record: Record, means: Means, view: View, *, adopted: bool = False) -> str:
     """Make the submission that is decided already, taking over from a superseded job first, and nothing else.
 
+    :param adopted: the caller has published what the record says that it adopts: nothing waits for that any more.
     :returns: how far it came, as the end of a sentence for a person.
     :raises DispatchError: the record cannot be read or written.
     """
-    report = job_in(record, means, view).begin()
+    report = job_in(record, means, _after_adoption(record, view) if adopted else view).begin()
     state = fold(record.read())
     current, it = state.current, state.object
     if it is not None and current is not None:
@@ -103,6 +107,17 @@ def submitted(record: Record, means: Means, view: View) -> str:
     if state.closed is not None:
         return f", and is closed: {state.closed.why} ({state.closed.reason})"
     return "; the next tick goes on" + (f" ({report.trouble})" if report.trouble else "")
+
+
+def _after_adoption(record: Record, view: View) -> View:
+    """The view at the moment from which ticks would submit, unless something else is still waited for."""
+    state = fold(record.read())
+    until, due = state.adopting_until, state.due
+    if until is None or due is None or (due.not_before is not None and due.not_before > view.at):
+        return view
+    later = copy(view)
+    later.at = max(view.at, until)
+    return later
 
 
 def cancel_replaced(record: Record, means: Means, view: View) -> None:

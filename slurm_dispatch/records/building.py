@@ -219,6 +219,7 @@ class Building:
         self.node_hours = 0.0
         self.requeued = False
         self.latest: BuildingExecution | None = None
+        self.adopting_until: float | None = None
         self.strays: set[tuple[int, int]] = set()
         self.slurm_hold: SlurmHold | None = None
         self.dependents = False
@@ -245,6 +246,7 @@ class Building:
             decision=self.decision,
             over=self.over,
             due=self.due,
+            adopting_until=self.adopting_until,
             given=frozenset(self.given),
             hold=self.hold,
             holding=holding,

@@ -247,6 +247,8 @@ def _waiting(state: State, _observation: Observation, _policy: Policy, now: floa
         return [Nothing("nothing names the next submission")]
     if due.not_before is not None and now < due.not_before:
         return [Nothing(f"submission {due.submission} waits", due.not_before)]
+    if state.adopting_until is not None and now < state.adopting_until:
+        return [Nothing(f"submission {due.submission} waits for a person who adopts a save", state.adopting_until)]
     return [Submit(due.submission, due.changes, due.seq)]
 
 
@@ -324,10 +326,11 @@ def _strays(state: State, observation: Observation, now: float) -> list[Action]:
             continue
         if submission.object == it and not _outlived(state, submission, now):
             continue
-        actions.append(Cancel(it, seen.submission, "it is not the job's current object", stray=True))
+        # The fact comes first: once it is cancelled nothing shows it any more, and the record would not say why.
         if (seen.submission, seen.slurm_job_id) not in state.strays:
             body = {"submission": seen.submission, "slurm_job_id": seen.slurm_job_id, "cluster": seen.cluster}
             actions.append(AppendFact("stray", body))
+        actions.append(Cancel(it, seen.submission, "it is not the job's current object", stray=True))
     return actions
 
 

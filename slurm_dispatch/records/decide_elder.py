@@ -1,8 +1,8 @@
 """The decision about a suspected execution and its replacement. Pure.
 
 The law: *the suspected object is cancelled only once its replacement runs; if its nodes answer before, the
-replacement is cancelled instead, and the suspected object is current again once the replacement is over and has
-never started.*
+replacement is cancelled instead, and the suspected object is current again once the replacement is over and no
+replacement has ever started.*
 """
 
 from __future__ import annotations
@@ -65,7 +65,7 @@ def elder(state: State, observation: Observation) -> list[Action]:
         return _record_end(it, seen)
     if state.request is not None:
         return []  # the job closes, and what is left of it are strays
-    if _ran(state, it):
+    if _runs(state, it):
         over = _record_end(it, seen)
         alive = isinstance(seen, ObjectAlive) and not over
         return [Cancel(it.object, it.number, "its replacement runs", stray=True)] if alive else over
@@ -74,6 +74,8 @@ def elder(state: State, observation: Observation) -> list[Action]:
     if isinstance(seen, ObjectAlive) and seen.restart is not None and seen.restart > it.suspected.restart:
         # Slurm gave the node up itself and would start it again beside its replacement.
         return [Cancel(it.object, it.number, "it was replaced", stray=True)]
+    if _is_outranked(state, it):
+        return _record_end(it, seen)
     answers = (isinstance(seen, ObjectAlive) and not seen.pending and observation.elder_answers is True) or (
         isinstance(seen, ObjectEnded) and seen.final  # it came to an end of its own: the nodes were there
     )
@@ -105,10 +107,18 @@ def _back(state: State, it: Submission, observation: Observation, *, answers: bo
     return []
 
 
-def _ran(state: State, it: Submission) -> bool:
+def _runs(state: State, it: Submission) -> bool:
     """The replacement has started."""
     current = state.current
     return current is not None and current.number != it.number and current.execution is not None
+
+
+def _is_outranked(state: State, it: Submission) -> bool:
+    """A replacement has started, whatever has become of it: what it saved outranks all that the elder saves.
+
+    One that starts in the second in which it is cancelled ends as well. Then the next one is the replacement.
+    """
+    return any(each.number > it.number and each.execution is not None for each in state.submissions)
 
 
 def _is_marked(state: State) -> bool:

@@ -114,6 +114,9 @@ def held(state: State, observation: Observation, policy: Policy, now: float) -> 
     moved = _clock(state, holding, clock)
     if moved is not None:
         return [moved]
+    if left_s <= 0 and policy.holds_until is not None and now < policy.holds_until:
+        why = "its time is over, and it does not run out in a maintenance, nor soon after it"
+        return [*asks, Nothing(f"held ({holding.why}): {why}", policy.holds_until)]
     if lately is not None and left_s > -LAST_WORD_S and policy.cessation:
         # The record says who was asked since: answers are there for one pass, and the owner's telling takes another.
         silent = tuple(it for it in waiting if not _answered_since(state, it.attempt, lately))

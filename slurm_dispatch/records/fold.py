@@ -251,8 +251,9 @@ class Folding(HoldFacts):
         elder, current = self.elder, self.current
         if elder is None or elder.suspected is None or elder.number != body["submission"] or current is None:
             raise BadDataError(f"submission {body['submission']} is not suspected")
-        if current is not elder and current.latest is not None:
-            raise BadDataError(f"its replacement, submission {current.number}, has started")
+        for number, submission in self.submissions.items():
+            if number > elder.number and submission.latest is not None:
+                raise BadDataError(f"its replacement, submission {number}, has started")
         self.move(Event.CLEARED)
         elder.suspected = self.elder = None
         self.current = elder

@@ -9,6 +9,7 @@ from slurm_dispatch.errors import BadDataError
 from slurm_dispatch.records.building import Building
 from slurm_dispatch.records.law import Event, Phase
 from slurm_dispatch.records.state import (
+    ADOPT_S,
     Cessation,
     Closed,
     Due,
@@ -62,6 +63,7 @@ class HoldFacts(Building):
         if how == "person":
             self.hold = None
             self.forget()
+            self.adopting_until = None
             if self.due is not None:  # at once
                 kept = tuple(option for option in self.due.changes if not option.startswith("--begin="))
                 self.due = replace(self.due, changes=kept, not_before=None)
@@ -106,6 +108,7 @@ class HoldFacts(Building):
             raise BadDataError(f"submission {self.elder.number} is suspected and may still run")
         self.move(Event.ADOPTED)
         self.numbers_used = number
+        self.adopting_until = fact.at + ADOPT_S
         if phase is Phase.QUEUED and self.current is not None:
             self.current.replaced = True
             self.due = Due(fact.seq, number + 1)
@@ -154,6 +157,7 @@ class HoldFacts(Building):
             self.elder.suspected = None
             self.elder = None
         self.due = Due(fact.seq, number)
+        self.adopting_until = None
         self.request = self.hold = self.closed = None
         self.forget()
 

@@ -47,6 +47,7 @@ class Policy:
     :param breaker: why the site's breaker is open, or ``None``.
     :param maintenance_until: Unix seconds, with this job's spread, when the maintenance that is on now ends for
         it; ``None``: none is on.
+    :param holds_until: Unix seconds before which no hold runs out, since a maintenance is on or has just ended.
     :param cessation: the site has a cessation signal.
     :param jitter: drawn for this decision, 0 to 1.
     :param no_progress: the limit for a job whose own specification has none; ``None``: no limit.
@@ -60,6 +61,7 @@ class Policy:
     exclude_max: int = 16
     breaker: str | None = None
     maintenance_until: float | None = None
+    holds_until: float | None = None
     cessation: bool = False
     cessation_interval_s: float = CESSATION_INTERVAL_S
     jitter: float = 0.0

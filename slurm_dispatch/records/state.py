@@ -192,6 +192,11 @@ class Over:
     outcome: Outcome
 
 
+ADOPT_S = 60.0
+"""After a fact ``adopted`` ticks submit nothing for so long: whoever wrote it has yet to publish what is adopted, and
+submits then. An execution that began before would not resume from it. It takes a few syncs of the root."""
+
+
 @dataclass(frozen=True, slots=True)
 class Due:
     """The next submission while the job waits or is held.
@@ -376,6 +381,7 @@ class State:
     :param requeued: the current object was requeued by us, and has not started since.
     :param unseen: there can have been an execution that no fact tells of.
     :param step: the greatest step that was published under the latest epoch that published anything.
+    :param adopting_until: Unix seconds until which nothing is submitted, since a person's adoption is under way.
     :param strays: (submission, Slurm job id) of objects that were cancelled as not current.
     :param slurm_hold: Slurm holds the current object; only in the phase ``queued``.
     :param dependents: jobs of the owner depend on an object that was replaced or requeued, or may do (not known), and
@@ -394,6 +400,7 @@ class State:
     decision: Decision | None
     over: Over | None
     due: Due | None
+    adopting_until: float | None
     given: frozenset[str]
     hold: Hold | None
     holding: Holding | None
@@ -477,7 +484,7 @@ class State:
 
 
 __all__ = [
-    "ANY_TIME", "LAW", "NEXT", "PHASE_TEXTS", "Cessation", "Closed", "Decision", "Due", "ElderExecution", "End",
-    "Ended", "Event", "Execution", "Held", "Hold", "Holding", "Move", "Over", "Phase", "Refusal", "Repointed",
+    "ADOPT_S", "ANY_TIME", "LAW", "NEXT", "PHASE_TEXTS", "Cessation", "Closed", "Decision", "Due", "ElderExecution",
+    "End", "Ended", "Event", "Execution", "Held", "Hold", "Holding", "Move", "Over", "Phase", "Refusal", "Repointed",
     "Request", "Settled", "SlurmHold", "SlurmObject", "State", "Submission", "Suspected", "TookOver",
 ]

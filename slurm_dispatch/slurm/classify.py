@@ -40,6 +40,11 @@ LAUNCH_REASONS = frozenset({"JobLaunchFailure", "PrologFailure", "launch_failed_
 # more), of which the lower bits show as a signal: 53 its output could not be opened, 54 the Prolog failed. As signals
 # they are real-time ones, which nobody sends.
 LAUNCH_SIGNALS = frozenset(range(36, 55))
+# The helper's own statuses (docs/dispatch-watch.md), where its word did not come. A program that means something else
+# by them is not known; 74 is not among them, since sysexits.h has it as EX_IOERR and programs end with it.
+BY_STATUS: dict[int, Outcome] = {79: Outcome.STALLED, 80: Outcome.NOT_RESUMED}
+WORD_COMES = frozenset({74, *BY_STATUS})
+"""Statuses of a script for which its helper's word is worth waiting for: the node's Epilog may hand it on."""
 # The helper's words for an end that it brought about or saw; `unfinished` is treated like its status.
 _OWN_WORDS = frozenset({Outcome.STALLED, Outcome.NOT_RESUMED, Outcome.STORE_ERROR})
 
@@ -158,10 +163,19 @@ def _by_itself(detail: JobDetail, ended: HelperEnd | None, said: str) -> Verdict
     if ended is not None and ended.failed:
         how = f"signal {ended.signal}" if ended.signal is not None else f"status {ended.status}"
         return Verdict(Outcome.FAILED, f"the command ended with {how}; Slurm says {said}")
+    own = BY_STATUS.get(detail.exit_status or 0)
+    if failed and ended is None and own is not None and not detail.exit_signal:
+        return Verdict(own, f"the script ended with {detail.exit_status}, which is the helper's status for it")
     if failed:
         code = f"{detail.exit_status}:{detail.exit_signal}"
         return Verdict(Outcome.FAILED, f"Slurm says {said}, exit code {code}")
     return Verdict(Outcome.COMPLETED, f"Slurm says {said}")
+
+
+def word_comes(detail: JobDetail, ended: HelperEnd | None) -> bool:
+    """The script ended with a status of the helper's, which has not told its own word yet."""
+    own = detail.exit_status in WORD_COMES and not detail.exit_signal
+    return own and ended is None and "FAILED" in detail.states and not detail.states & FORCED.keys()
 
 
 def _by(detail: JobDetail) -> str:

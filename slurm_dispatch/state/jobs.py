@@ -74,6 +74,8 @@ class Record:
             try:
                 descriptor = open_folder(self.facts_folder, follow=False)
             except AbsentError as error:
+                if os.path.lexists(self.facts_folder):
+                    raise BadDataError(f"{self.facts_folder} is not a real folder") from error
                 raise NothingThereError(f"there is no job {self.key} in {os.path.dirname(self.folder)}") from error
             try:
                 return self._read_all(descriptor)

@@ -17,7 +17,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
 OWN: dict[str, Option] = {
-    setting.name: Option(setting.name, "", VALUE if setting.metavar else NO_VALUE) for setting in JOB_SETTINGS
+    **{it.name: Option(it.name, "", VALUE if it.metavar else NO_VALUE) for it in JOB_SETTINGS},
+    **{f"no-{it.name}": Option(f"no-{it.name}", "", NO_VALUE) for it in JOB_SETTINGS if it.negatable},
 }
 """Our options. None equals one of sbatch's or a beginning of one; they are spelled whole."""
 NOT_A_SUBMISSION = ("help", "usage", "version", "autocomplete", "test-only")

@@ -20,6 +20,8 @@ if TYPE_CHECKING:
 COMMAND_LINE = "the command line"
 SCRIPT = "the script's #DISPATCH lines"
 DEFAULT = "built in"
+TAKEN_AWAY = {f"no-{setting.name}": setting for setting in JOB_SETTINGS if setting.negatable}
+"""By option: the setting that counts as nobody had said it, in this place and in all that are weaker."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,7 +73,9 @@ def gather(
     script = [Said(name, value, place) for name, value, place in written]
     errors = list(wrong) + _twice(line, COMMAND_LINE) + _twice(script, SCRIPT)
     file: list[Said] = []
-    for said in [it for it in (*line, *script) if it.name == "job-file"][:1]:
+    for said in [it for it in (*line, *script) if it.name in {"job-file", "no-job-file"}][:1]:
+        if said.name != "job-file":
+            break
         try:
             file, more = read_job_file(path_of("--job-file", said.value), said.value)
             errors += more
@@ -81,6 +85,12 @@ def gather(
     origins: dict[str, str] = {}
     rules: list[Rule] = []
     for said in (*line, *script, *file):
+        taken = TAKEN_AWAY.get(said.name)
+        if taken is not None:
+            if taken.name not in values:
+                values[taken.name] = taken.default
+                origins[taken.name] = said.place
+            continue
         try:
             value = _read(said, now)
         except DispatchError as error:
@@ -112,8 +122,9 @@ def gather(
 
 
 def _twice(said: Sequence[Said], place: str) -> list[UsageError]:
-    names = [it.name for it in said]
-    single = [it.name for it in JOB_SETTINGS if it.metavar and it.name != "on"]
+    names = [TAKEN_AWAY[it.name].name if it.name in TAKEN_AWAY else it.name for it in said]
+    away = {TAKEN_AWAY[it.name].name for it in said if it.name in TAKEN_AWAY}
+    single = [it.name for it in JOB_SETTINGS if (it.metavar and it.name != "on") or it.name in away]
     return [UsageError(f"--{name} stands twice in {place}") for name in single if names.count(name) > 1]
 
 

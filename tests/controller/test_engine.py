@@ -23,6 +23,7 @@ from tests.controller.site_rig import SiteRig
 if TYPE_CHECKING:
     from pathlib import Path
 
+    from slurm_dispatch.slurm.port import CancelAnswer
 
 ME = pwd.getpwuid(os.getuid()).pw_name
 
@@ -308,3 +309,35 @@ def test_the_stand_ins_nodes_are_slurms(tmp_path: Path) -> None:
     slurm.node("c2", "MIXED", "NOT_RESPONDING")
     answer = slurm.nodes()
     assert [node.name for node in getattr(answer, "nodes", ()) if node.silent] == ["c2"]
+
+
+def test_a_replacement_that_starts_as_it_is_cancelled_costs_neither_the_job_nor_a_budget(
+    suspicious: SiteRig, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The nodes answer, scancel goes out, and Slurm starts the replacement in that very second."""
+    rig = suspicious
+    key, first = silent(rig)
+    rig.later_s += 2.0
+    rig.settle()
+    second = rig.object(key)
+    rig.slurm.node("c1", "ALLOCATED")
+    cancel = rig.slurm.cancel
+
+    def too_late(number: int, cluster: str | None) -> CancelAnswer:
+        if number == second and "PENDING" in rig.slurm.job(number)["states"]:
+            rig.start_note(key, number, rig.slurm.start(number, nodes="c2"), nodes="c2")
+        return cancel(number, cluster)
+
+    monkeypatch.setattr(rig.slurm, "cancel", too_late)
+    rig.settle()
+    for number in (first, second):
+        assert "CANCELLED" in rig.slurm.job(number)["states"]
+        rig.end_note(key, number)
+    rig.settle()
+    third = rig.object(key)
+    alive = [number for number in rig.slurm.ids() if rig.slurm.job(number)["states"] == ["PENDING"]]
+    assert alive == [third]
+    assert third not in {first, second}
+    decided = rig.decided(key)
+    assert (decided["action"], decided["outcome"], decided["free"]) == ("resubmit", "suspect", True)
+    assert rig.state(key).phase.value == "queued"

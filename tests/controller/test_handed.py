@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -151,3 +152,35 @@ def test_what_comes_after_the_decision_is_recorded_all_the_same(rig: Rig) -> Non
     rig.settle()
     assert rig.kinds(key)[-2:] == ["progress", "ended"]
     assert left(rig) == []
+
+
+@pytest.mark.parametrize("status", [74, 79, 80])
+def test_a_status_of_the_helpers_waits_for_its_word_which_comes_with_the_epilog(rig: Rig, status: int) -> None:
+    """Slurm says the status while the node's Epilog has yet to run: a store error must not be a plain failure."""
+    key = started(rig)
+    number = rig.object(key)
+    rig.slurm.end(number, "FAILED", "COMPLETING", exit_status=status)
+    rig.end_note(key)
+    end = rig.slurm.job(number)["end_time"]
+    assert rig.tick(view=replace(rig.view(), at=end + 59.0))[key].soon
+    assert "end" not in rig.kinds(key)
+    handed(rig, key, progress=40, ended=True, outcome="store_error", last=40)
+    rig.slurm.set(number, states=["FAILED"])
+    rig.settle()
+    assert rig.last(key, "end").body["outcome"] == "store_error"
+
+
+@pytest.mark.parametrize(("states", "waits_s"), [(("FAILED",), 5.0), (("FAILED", "COMPLETING"), 60.0)])
+@pytest.mark.parametrize(("status", "outcome"), [(74, "failed"), (79, "stalled"), (80, "not_resumed")])
+def test_a_word_that_does_not_come_is_not_waited_for_for_ever(
+    rig: Rig, status: int, outcome: str, states: tuple[str, ...], waits_s: float
+) -> None:
+    key = started(rig)
+    rig.slurm.end(rig.object(key), *states, exit_status=status)
+    rig.end_note(key)
+    end = rig.slurm.job(rig.object(key))["end_time"]
+    rig.tick(view=replace(rig.view(), at=end + waits_s - 1.0))
+    assert "end" not in rig.kinds(key)
+    for _ in range(3):
+        rig.tick(view=replace(rig.view(), at=end + waits_s))
+    assert rig.last(key, "end").body["outcome"] == outcome

@@ -285,3 +285,25 @@ def test_where_nobody_answers_a_person_decides(rig: SiteRig) -> None:
     rig.settle()
     assert rig.state(key).phase.value == "held"
     assert rig.reports[key].site["ask"] == []
+
+
+def test_a_hold_whose_time_is_over_stands_until_the_day_after_a_maintenance(rig: SiteRig) -> None:
+    """Its end was not told when it began."""
+    key = held(rig)
+    rig.settle()
+    clock = rig.hints().clock
+    assert clock is not None
+    over = {"id": clock.id, "ran_s": clock.ran_s + rig.rules.longest_hold_s, "at": clock.at, "wanted": clock.wanted}
+    write_file(rig.tick_folder, "clock", over)
+    now = time.time()
+    window = {"partition": "all", "begin": now - 60.0, "end": None, "by": "root"}
+    write_file(rig.tick_folder, "maintenance.all", window)
+    rig.settle()
+    assert rig.state(key).phase.value == "held"
+    write_file(rig.tick_folder, "maintenance.all", {**window, "end": now})
+    rig.later_s = 80_000.0
+    rig.settle()
+    assert rig.state(key).phase.value == "held"
+    rig.later_s = 86_500.0
+    rig.settle()
+    assert rig.last(key, "closed").body["why"] == "hold_expired"

@@ -1,104 +1,150 @@
-"""A pass that is killed at any call is finished by the next one: nothing twice, nothing lost."""
+"""kill -9 at every call of a pass: the next one finishes it, and the end is the same as without the kill.
+
+Each scene is killed at every call that changes something outside the process. From every different state that this
+leaves, each of the passes that finish it is killed in its turn wherever it writes a fact or calls Slurm.
+"""
 
 from __future__ import annotations
 
-import os
-import sys
+import json
+import shutil
 import time
-from pathlib import Path
+from collections import Counter
+from typing import TYPE_CHECKING, Any
 
-from slurm_dispatch.records.fold import fold
-from slurm_dispatch.records.people import release
-from tests.controller.one_pass import one_pass
-from tests.controller.rig import WAIT_S, Rig
-from tests.kill import Point, Run, kill_at_every_call
+import pytest
 
-TOP = Path(__file__).resolve().parents[2]
+from slurm_dispatch.records.state import Phase
+from tests import forked
+from tests.controller.kill_scenes import SCENES, Scene
+from tests.controller.scene_end import LATER_S, end, passes, same, sound
 
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
 
-def test_a_pass_that_is_killed_anywhere_is_finished_by_the_next(tmp_path: Path) -> None:
-    def scene(folder: Path) -> Run:
-        rig = Rig(folder)
-        key = rig.job()
-        rig.start(key)
-        rig.slurm.end(rig.object(key), "PREEMPTED", "COMPLETING")
-        rig.end_note(key)
-        env = {**os.environ, "PYTHONPATH": str(TOP), "PYTHONDONTWRITEBYTECODE": "1"}
-        return Run([sys.executable, "-m", "tests.controller.one_pass", str(folder)], cwd=folder, env=env)
+    from tests.controller.site_rig import SiteRig
+    from tests.kill import Point
 
-    def check(folder: Path, point: Point) -> None:
-        rig = Rig(folder)
-        (job,) = rig.folder.jobs()
-        fold(rig.facts(job.key))  # whole, and allowed by the law
-        assert len(rig.slurm.ids()) <= 2, point
-
-    def finished(folder: Path) -> None:
-        """Also what was left to be settled: an intent whose writer died between sbatch and the answer."""
-        rig = Rig(folder)
-        (job,) = rig.folder.jobs()
-        rig.later_s = WAIT_S + 60
-        rig.tick()
-        rig.later_s = 2 * (WAIT_S + 60)
-        rig.tick()
-        rig.later_s += 86400  # a burnt first answer waits with its back-off
-        rig.settle()
-        state = rig.state(job.key)
-        assert state.phase.value == "queued"
-        waiting = [number for number in rig.slurm.ids() if rig.slurm.job(number)["states"] == ["PENDING"]]
-        assert waiting == [rig.object(job.key)]
-        assert [name for name in rig.notes() if not name.startswith(("start.", "refuse."))] == []
-        assert rig.kinds(job.key).count("end") == 1
-
-    # Byte code is kept out of the count; the scene is made in this process, before the program runs.
-    visited = kill_at_every_call(tmp_path, scene, check=check, finished=finished, mark="/facts/.tmp-", least=20)
-    assert {"link", "unlink", "fsync"} <= {point.call for point in visited}
+ACTS = ("submit", "cancel", "requeue", "update")
 
 
-RELEASED, EXPIRED = "a" * 12, "b" * 12
-RAN_S = 3700.0
+@pytest.fixture(autouse=True)
+def _standing_clock(monkeypatch: pytest.MonkeyPatch) -> None:
+    """However slow the machine is, all passes of a scene come at the same times, and make the same calls."""
+    now = time.time()
+    monkeypatch.setattr(time, "time", lambda: now)
 
 
-def test_a_pass_that_releases_and_closes_is_finished_by_the_next(tmp_path: Path) -> None:
-    """A held job was released and is resubmitted; the hold of another runs out, its owner is told, and it closes."""
+@pytest.mark.parametrize("scene", SCENES, ids=lambda scene: scene.name.replace(" ", "-"))
+def test_the_end_is_the_same_wherever_a_pass_is_killed(scene: Scene, tmp_path: Path) -> None:
+    """P5, P6, P7: one current object, the same decisions, no second submission, nothing lost."""
+    made = tmp_path / "made"
+    made.mkdir()
+    scene.make(scene.rig(made, -scene.at_s))
+    as_it_must = _reference(scene, made, tmp_path / "whole")
+    first = list(_first_points(scene, made, tmp_path))
+    assert len(first) >= scene.least, [str(point) for _, point in first]
+    assert {act for act in ACTS if any(f'"{act}' in point.text for _, point in first)} >= set(scene.acts)
+    states: dict[str, Path] = {}
+    for number, (before, point) in enumerate(first):
+        killed = _killed(scene, before, tmp_path / f"first{number}", point, 0.0)
+        mark = _mark(scene.rig(killed))
+        if mark not in states:
+            states[mark] = shutil.copytree(killed, tmp_path / f"state{number}")
+        _finish(scene, killed, as_it_must, f"killed at {point}")
+    second = 0
+    for mark, left in states.items():
+        for later_s, before, point in _second_points(scene, left, tmp_path):
+            second += 1
+            killed = _killed(scene, before, tmp_path / f"second{second}", point, later_s)
+            _finish(scene, killed, as_it_must, f"from {mark} killed again {later_s:g} s later at {point}")
+        shutil.rmtree(left)
+    assert second > 0
+    if scene.whole:
+        for name in ("/tick/recent", "/tick/last", "/tick/index.", "/notes/"):
+            assert any(name in point.text for _, point in first), name
+    print(f"{scene.name}: {len(first)} points, {len(states)} states after, {second} points of the passes that finish")
 
-    def scene(folder: Path) -> Run:
-        rig = Rig(folder)
-        for key in (RELEASED, EXPIRED):
-            rig.job("preempted:hold,for=1h", key=key)
-            rig.start(key)
-            rig.slurm.end(rig.object(key), "PREEMPTED", "COMPLETING")
-            rig.end_note(key)
-        for _ in range(4):
-            one_pass(rig, 0.0)
-        assert {rig.state(key).phase.value for key in (RELEASED, EXPIRED)} == {"held"}
-        state = rig.state(RELEASED)
-        for kind, body in release(state, "it may go on", time.time()):
-            assert rig.record(RELEASED).append(state.seq + 1, kind, "user:ada@login", body)
-        env = {**os.environ, "PYTHONPATH": str(TOP), "PYTHONDONTWRITEBYTECODE": "1"}
-        argv = [sys.executable, "-m", "tests.controller.one_pass", str(folder), str(RAN_S)]
-        return Run(argv, cwd=folder, env=env)
 
-    def check(folder: Path, point: Point) -> None:
-        rig = Rig(folder)
-        for key in (RELEASED, EXPIRED):
-            fold(rig.facts(key))
-        assert len(rig.slurm.ids()) <= 3, point
+def _reference(scene: Scene, made: Path, place: Path) -> dict[str, Any]:
+    """The end without a kill, which must be the one that the scene is about."""
+    rig = scene.rig(shutil.copytree(made, place))
+    scene.tick(rig)
+    passes(scene, place)
+    found = end(rig)
+    assert {key: Phase(it["phase"]) for key, it in found["jobs"].items()} == dict(scene.ends)
+    sound(rig)
+    return found
 
-    def finished(folder: Path) -> None:
-        rig = Rig(folder)
-        for later_s in (WAIT_S + 60, 2 * (WAIT_S + 60), 86400.0, 86460.0, 86520.0, 86580.0):
-            rig.later_s = later_s
-            one_pass(rig, RAN_S)
-        state = rig.state(EXPIRED)
-        assert state.closed is not None
-        assert state.closed.why == "hold_expired"
-        assert [fact.body["what"] for fact in rig.facts(EXPIRED) if fact.kind == "told"].count("expired") == 1
-        assert rig.kinds(EXPIRED).count("closed") == 1
-        assert rig.state(RELEASED).phase.value == "queued"
-        assert rig.kinds(RELEASED).count("release") == 1
-        waiting = [number for number in rig.slurm.ids() if rig.slurm.job(number)["states"] == ["PENDING"]]
-        assert waiting == [rig.object(RELEASED)]
 
-    visited = kill_at_every_call(tmp_path, scene, check=check, finished=finished, mark="/facts/.tmp-", least=20)
-    assert {"link", "unlink", "fsync"} <= {point.call for point in visited}
-    print(f"{len(visited)} points")
+def _first_points(scene: Scene, made: Path, folder: Path) -> Iterator[tuple[Path, Point]]:
+    """Where to kill each of the scene's passes, and what is there before it."""
+    for number in range(scene.passes):
+        if number:
+            made = shutil.copytree(made, folder / f"made{number}")
+            scene.tick(scene.rig(made))
+        for point in _points(scene, made, folder, 0.0):
+            yield made, point
+
+
+def _points(scene: Scene, there: Path, folder: Path, later_s: float) -> list[Point]:
+    """Where to kill the pass over what is ``there``; the stand-in's own bookkeeping is no place."""
+    place = shutil.copytree(there, folder / "counted")
+    rig = scene.rig(place, later_s)
+    found = forked.points(lambda: scene.tick(rig), folder / "counted.trace", place)
+    shutil.rmtree(place)
+    return [point for point in found if "/slurm/" not in point.text or _is_act(point)]
+
+
+def _is_act(point: Point) -> bool:
+    """Before the call reaches the stand-in Slurm, and where that has taken it."""
+    if "/slurm/calls" in point.text:
+        return point.call == "write" and any(f'"{act}' in point.text for act in ACTS)
+    return "/slurm/" in point.text and point.call in {"link", "linkat", "rename", "renameat", "renameat2"}
+
+
+def _second_points(scene: Scene, left: Path, folder: Path) -> Iterator[tuple[float, Path, Point]]:
+    """Where the passes that finish it write a fact, call Slurm, or were just answered; and what is there then."""
+    before = shutil.copytree(left, folder / "before")
+    for later_s in LATER_S[:4]:
+        after_an_act = False
+        for point in _points(scene, before, folder, later_s):
+            fact = point.call in {"link", "linkat"} and "/facts/" in point.text
+            if fact or _is_act(point) or after_an_act:
+                yield later_s, before, point
+            after_an_act = _is_act(point)
+        rig = scene.rig(before, later_s)
+        scene.tick(rig)
+    shutil.rmtree(before)
+
+
+def _killed(scene: Scene, there: Path, place: Path, point: Point, later_s: float) -> Path:
+    """A copy of what is ``there`` after a pass that was killed at ``point``; it must be sound."""
+    shutil.copytree(there, place)
+    rig = scene.rig(place, later_s)
+    forked.kill(lambda: scene.tick(rig), point, place / "trace")
+    try:
+        sound(scene.rig(place, later_s))
+    except Exception as error:
+        raise AssertionError(f"killed at {point}: {error}") from error
+    return place
+
+
+def _finish(scene: Scene, place: Path, as_it_must: dict[str, Any], what: str) -> None:
+    passes(scene, place)
+    same(scene.rig(place), as_it_must, what)
+    shutil.rmtree(place)
+
+
+def _mark(rig: SiteRig) -> str:
+    """What tells one state from another, for a pass."""
+    slurm = [(number, *(str(rig.slurm.job(number).get(name)) for name in ("states", "restart", "reason", "updated")))
+             for number in rig.slurm.ids()]  # fmt: skip
+    found = rig.hints()
+    site = (len(found.recent.resubmissions), len(found.recent.ends), len(found.recent.overlaps), len(found.memory),
+            found.breaker.open, len(found.breaker.owners), len(found.silence.silent))  # fmt: skip
+    kinds = {job.key: rig.kinds(job.key) for job in rig.folder.jobs()}
+    notes = Counter(name.split(".")[0] for name in rig.notes())
+    last = {key: [*it[-2:], len(it)] for key, it in kinds.items()}
+    return json.dumps([last, slurm, sorted(notes.items()), site])

@@ -409,3 +409,17 @@ def test_an_end_that_was_not_told_is_thought_an_hour_away() -> None:
 @pytest.mark.parametrize("name", ["maintenance.", "maintenance.a/b", "maintenance.-x", "maintenance." + "p" * 300])
 def test_a_file_with_a_name_that_is_none_is_no_maintenance(name: str) -> None:
     assert maintenance.from_content(name.partition(".")[2], {"begin": 1.0, "end": None}) is None
+
+
+@pytest.mark.parametrize("partition", ["low", maintenance.ALL])
+def test_no_hold_runs_out_in_a_maintenance_or_the_day_after(partition: str) -> None:
+    def until(end: float | None, now: float, partitions: tuple[str, ...] = ("low", "high")) -> float | None:
+        return maintenance.holds_until([Window(partition, NOW, end, "")], partitions, now)
+
+    end = NOW + 3600.0
+    assert until(end, NOW - 1.0) is None, "it has not begun"
+    assert until(end, NOW + 1.0) == until(end, end + 80_000.0) == end + maintenance.HOLDS_S
+    assert until(end, end + maintenance.HOLDS_S) is None
+    assert until(None, NOW + 1.0) == NOW + maintenance.KEPT_S
+    assert until(None, NOW + maintenance.KEPT_S) is None, "its end was forgotten"
+    assert (until(end, NOW + 1.0, ("other",)) is None) == (partition == "low")

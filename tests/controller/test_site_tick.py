@@ -4,19 +4,24 @@ from __future__ import annotations
 
 import json
 import os
+import pwd
 import time
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
 from slurm_dispatch.cli.tick import run_once
+from slurm_dispatch.config.limits import Limit
 from slurm_dispatch.controller import hearsay, hints, owner
+from slurm_dispatch.controller import tick as ticks
 from slurm_dispatch.controller.hearsay import Hearsay
 from slurm_dispatch.controller.keeper import Keeper
 from slurm_dispatch.controller.siterules import SiteRules
 from slurm_dispatch.controller.tick import Controller, Settings
+from slurm_dispatch.controller.tickfile import write_file
 from slurm_dispatch.state.users import user_name
-from tests.controller.sites import SLURM_USER, Site, make_site
+from tests.controller.sites import SECOND_OWNER, SLURM_USER, Site, make_site
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -122,3 +127,32 @@ def test_a_child_cannot_speak_for_another_owner_nor_of_the_future(
     assert all(
         before <= it.at <= time.time() for it in (*found.recent.resubmissions, *found.recent.ends, *found.memory)
     )
+
+
+@pytest.mark.parametrize("apart", ["owners", "parts of one owner"])
+@pytest.mark.parametrize("limits", [(), (Limit(1, account="ml", overlap=1),)], ids=["site", "account"])
+def test_the_limit_on_overlaps_is_one_for_all_owners_of_a_pass(
+    site: Site, monkeypatch: pytest.MonkeyPatch, apart: str, limits: tuple[Limit, ...]
+) -> None:
+    """Each owner's child reads its own jobs: what the others suspect in the same pass it cannot know."""
+    second = pwd.getpwnam(SECOND_OWNER).pw_uid if site.root and apart == "owners" else site.rig.uid
+    monkeypatch.setattr(ticks, "OWNER_JOBS_MAX", 1)
+    keys = []
+    for uid in (site.rig.uid, second, site.rig.uid):
+        site.rig.uid = uid
+        key = site.rig.job(suspect_s=30.0, account="ml")
+        site.rig.start(key)
+        site.hand_over()
+        keys.append(key)
+    rules = SiteRules(suspicion=True, suspect_overlaps=9 if limits else 1, limits=limits)
+    run_once(controller(site, rules))
+    now = time.time()
+    silent = {"at": now - 5.0, "nodes": {"c1": now - 100.0}, "drained": {}}
+    write_file(hints.tick_folder(site.rig.path), "silent", silent)
+    site.rig.slurm.node("c1", "ALLOCATED", "NOT_RESPONDING")
+    for _ in range(2):
+        run_once(controller(site, rules))
+        assert sum("suspected" in site.rig.kinds(key) for key in keys) == 1
+    rules = replace(rules, suspect_overlaps=9, limits=())
+    run_once(controller(site, rules))
+    assert sum("suspected" in site.rig.kinds(key) for key in keys) == 3

@@ -8,8 +8,10 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from slurm_dispatch.controller.wish import job_in, see
 from slurm_dispatch.errors import StoreError
 from slurm_dispatch.model.epoch import Epoch
+from slurm_dispatch.records.state import ADOPT_S
 from slurm_dispatch.store.root import CheckpointRoot, open_root
 
 if TYPE_CHECKING:
@@ -158,6 +160,55 @@ def test_a_store_that_fails_costs_a_number_and_no_more(
     desk.ok("adopt", key, root.ghost.name, *REASON)
     assert root.latest().epoch == int(Epoch(0, 3, 0))
     assert "submission 4 is Slurm job" in desk.ok("release", key, "--reason", "go")
+
+
+@pytest.mark.parametrize("phase", ["waiting", "queued", "ended"])
+def test_a_tick_between_the_number_and_the_publication_submits_nothing(
+    desk: Desk, root: Root, monkeypatch: pytest.MonkeyPatch, phase: str
+) -> None:
+    """P6, P7: the number is used up first, and what follows it waits until the save is there."""
+    if phase == "waiting":
+        key = desk.waiting(root=root.path)
+    elif phase == "queued":
+        key = desk.job(root=root.path)
+    else:
+        key = desk.running(root=root.path)
+        desk.add(key, "end", submission=1, slurm_job_id=desk.rig.object(key), restart=0, start_time=None,
+                 outcome="preempted", evidence={}, final=True)  # fmt: skip
+    original = CheckpointRoot.publish
+
+    def publish(*arguments: Any, **named: Any) -> Publication:
+        means = desk.rig.means()
+        for _ in range(3):
+            job_in(desk.rig.record(key), means, see(means, host="ctl", cluster="fake")).work()
+        return original(*arguments, **named)
+
+    before = len(desk.slurm.calls("submit"))
+    monkeypatch.setattr(CheckpointRoot, "publish", publish)
+    text = desk.ok("adopt", key, root.ghost.name, *REASON)
+    if phase == "ended":
+        assert len(desk.slurm.calls("submit")) == before + ("is Slurm job" in text)
+        desk.rig.later_s = ADOPT_S + 1
+        desk.tick()
+    number = desk.rig.last(key, "intent").body["submission"]
+    assert (number, root.latest().step) == (3, 900)
+    assert len(desk.slurm.calls("submit")) == before + 1
+    assert desk.phase(key) == "queued"
+
+
+def test_a_person_who_dies_before_the_publication_keeps_the_job_waiting_for_a_minute(
+    desk: Desk, root: Root, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    key = desk.waiting(root=root.path)
+    with monkeypatch.context() as patched:
+        patched.setattr(CheckpointRoot, "publish", lambda *_, **__: os._exit(9))
+        assert desk.dispatch("adopt", key, root.ghost.name, *REASON).status != 0
+    assert desk.rig.kinds(key)[-1] == "adopted"
+    desk.tick()
+    assert desk.phase(key) == "waiting"
+    desk.rig.later_s = ADOPT_S + 1
+    desk.tick()
+    assert (desk.phase(key), root.latest()) == ("queued", root.heir)
 
 
 def test_a_tick_that_submits_meanwhile_is_told(desk: Desk, root: Root, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -241,3 +241,9 @@ def test_a_job_file_is_seen_from_where_the_person_is(desk: Desk) -> None:
     desk.ok("update", key, "--job-file", where)
     assert (desk.state(key).spec.stall_s, desk.state(key).spec.rules) == (2700.0, ("failed:stop",))
     assert json.loads(desk.ok("show", key, "--json"))["state"] == "queued"
+
+
+def test_a_setting_is_taken_away_again(desk: Desk) -> None:
+    key = desk.job(stall_s=60.0)
+    assert "will have --no-stall" in desk.ok("update", key, "--no-stall")
+    assert desk.state(key).spec.stall_s is None

@@ -9,7 +9,7 @@ import pytest
 
 from slurm_dispatch.errors import BadDataError
 from slurm_dispatch.model.outcome import Outcome
-from slurm_dispatch.records.actions import AppendFact, Cancel, CloseElder, LookUp, Submit
+from slurm_dispatch.records.actions import AppendFact, Cancel, CloseElder, LookUp, Nothing, Submit
 from slurm_dispatch.records.decide_holds import ELDER_WAIT_S
 from slurm_dispatch.records.elders import elder_closed
 from slurm_dispatch.records.fold import fold
@@ -24,7 +24,7 @@ from slurm_dispatch.records.observation import (
     Unknown,
 )
 from slurm_dispatch.records.policy import Policy
-from slurm_dispatch.records.state import ElderExecution, Phase
+from slurm_dispatch.records.state import ADOPT_S, ElderExecution, Phase
 from slurm_dispatch.records.verdict import verdict
 from tests.records.life import CLUSTER, KEY, Life, make_spec
 from tests.records.test_holds import attempt, kinds, shared, take
@@ -232,7 +232,7 @@ def adopted(life: Life) -> Life:
 
 def test_adopting_uses_a_number_up_and_the_next_submission_has_a_later_one() -> None:
     """So that what is adopted is older than whatever the job publishes next."""
-    assert ask(adopted(Life().round(1))) == [Submit(3, (), 6)]
+    assert ask(adopted(Life().round(1)), later=ADOPT_S) == [Submit(3, (), 6)]
     life = adopted(Life().run(1).end(1, "failed").holds(2, "failed"))
     assert ask(life.release()) == [Submit(3, (), 6)]
     life = adopted(Life().run(1).end(1, "preempted"))
@@ -255,7 +255,10 @@ def test_nothing_is_adopted_while_a_suspected_execution_may_run() -> None:
 
 def test_adopting_replaces_an_object_that_waits() -> None:
     life = adopted(Life().round(1).intent(2, 6).submitted(2))
-    assert ask(life, replace(BLIND, seen=listed((2, 102)))) == [Submit(4, (), 9)]
+    waits, *_ = ask(life, replace(BLIND, seen=listed((2, 102))), later=ADOPT_S - 1)
+    assert isinstance(waits, Nothing)
+    assert "adopts" in waits.why
+    assert ask(life, replace(BLIND, seen=listed((2, 102))), later=ADOPT_S) == [Submit(4, (), 9)]
     life.intent(4, 9).submitted(4)
     actions = ask(life, replace(BLIND, object=ObjectAlive(4, 104, pending=True), seen=listed((2, 102), (4, 104))))
     assert [it.object.slurm_job_id for it in actions if isinstance(it, Cancel)] == [102]
@@ -266,4 +269,5 @@ def test_adopting_replaces_an_object_that_waits() -> None:
 def test_the_replaced_object_that_starts_after_all_is_a_stray() -> None:
     life = adopted(Life().round(1).intent(2, 6).submitted(2)).started(2)
     assert life.state.phase is Phase.WAITING
-    assert ask(life, replace(BLIND, object=ObjectEnded(2, 102, Outcome.FAILED, {}))) == [Submit(4, (), 9)]
+    ended = replace(BLIND, object=ObjectEnded(2, 102, Outcome.FAILED, {}))
+    assert ask(life, ended, later=ADOPT_S) == [Submit(4, (), 9)]

@@ -482,3 +482,16 @@ def test_a_cancel_while_it_is_requeued() -> None:
 def test_a_start_that_was_noted_before_the_requeue_was_seen() -> None:
     life = requeuing().started(1, restart=1).add("requeued", submission=1, slurm_job_id=101, restart=1)
     assert life.state.phase is Phase.RUNNING
+
+
+def test_no_hold_runs_out_in_a_maintenance_nor_soon_after_it() -> None:
+    """Nobody looks, and no node answers about cessation; it is asked all the same, and a person may release it."""
+    life = shared()
+    take(life, ask(life, at(0.0), ASKS))
+    now = life.at + 5_000.0
+    away = replace(ASKS, holds_until=now + 100.0)
+    asks, nothing = decide(life.state, at(86_400.0), away, now)
+    assert isinstance(asks, AskCessation)
+    assert isinstance(nothing, Nothing)
+    assert (nothing.until, "maintenance" in nothing.why) == (now + 100.0, True)
+    assert kinds(decide(life.state, at(86_400.0), away, now + 100.0)) == ["AskCessation"]

@@ -235,7 +235,7 @@ def test_a_cancel_by_a_person_ends_both() -> None:
     take(life, ask(life, both(answers=True)))
     assert life.state.phase is Phase.CLOSED
     seen = replace(BLIND, seen=listed((1, 101)))
-    assert [type(it) for it in ask(life, seen)] == [Nothing, Cancel, AppendFact]
+    assert [type(it) for it in ask(life, seen)] == [Nothing, AppendFact, Cancel]
     over = ObjectEnded(1, 101, Outcome.CANCELLED, {}, restart=0)
     assert not life.state.finished
     take(life, ask(life, both(over)))
@@ -253,3 +253,32 @@ def test_a_shared_job_is_never_suspected_and_nothing_is_suspected_twice() -> Non
         fold(Life().run(1).add("suspected", submission=1, slurm_job_id=7, restart=0, nodes=[], since=1.0).facts)
     with pytest.raises(BadDataError, match="is not suspected"):
         fold(Life().round(1).add("cleared", submission=1, reason="").facts)
+
+
+def test_a_replacement_that_started_as_it_was_cancelled_never_gives_the_job_back_to_the_old_object() -> None:
+    """Both end by our own cancels. What follows is the third submission, and no owner's wish closes the job."""
+    life = replaced().add("stray", submission=2, slurm_job_id=102, cluster=CLUSTER).started(2)
+    life.end(2, "cancelled", by_uid=UID)
+    cancel, decision = ask(life, both(answers=True))
+    assert cancel == Cancel(SlurmObject(CLUSTER, 101), 1, "its replacement runs", stray=True)
+    assert isinstance(decision, AppendFact)
+    assert (decision.body["action"], decision.body["submission"], decision.body["free"]) == ("resubmit", 3, True)
+    take(life, [decision])
+    life.intent(3, life.state.seq).submitted(3)
+    over = ObjectEnded(1, 101, Outcome.CANCELLED, {"by_uid": UID}, restart=0)
+    waits = ObjectAlive(3, 103, restart=0, pending=True)
+    actions = ask(life, both(over, True, waits))
+    assert kinds(actions) == ["end"], "the third is not cancelled in favour of an object that is over"
+    take(life, actions)
+    assert (life.state.phase, life.state.elder) == (Phase.QUEUED, None)
+    assert kinds(ask(life, both(over, True, waits))) == ["Nothing"]
+    lives = replaced().started(2).end(2, "node_fail").resubmit(3, "node_fail")
+    lives.intent(3, lives.state.seq).submitted(3)
+    assert kinds(ask(lives, both(RUNS, True, waits))) == ["Nothing"], "and it is left alone until the third runs"
+
+
+def test_an_old_object_is_not_current_again_once_any_replacement_ran() -> None:
+    """What that one saved outranks all that the old object saves from then on."""
+    life = replaced().started(2).end(2, "node_fail").resubmit(3, "node_fail")
+    with pytest.raises(BadDataError, match="has started"):
+        fold(life.add("cleared", submission=1, reason="").facts)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from slurm_dispatch.model.outcome import Outcome
-from slurm_dispatch.slurm.classify import HelperEnd, classify
+from slurm_dispatch.slurm.classify import HelperEnd, classify, word_comes
 from slurm_dispatch.slurm.port import JobDetail
 
 
@@ -146,3 +146,26 @@ def test_a_signal_that_slurm_does_not_requeue() -> None:
     """C053: FAILED 130:0 is a failure like others, and it is final."""
     verdict = classify(job("FAILED", code=(130, 0)), None, started=True)
     assert (verdict.outcome, verdict.final) == (Outcome.FAILED, True)
+
+
+@pytest.mark.parametrize(
+    ("status", "outcome"),
+    [(79, Outcome.STALLED), (80, Outcome.NOT_RESUMED), (74, Outcome.FAILED), (85, Outcome.UNFINISHED)],
+)
+def test_a_status_of_the_helpers_whose_word_did_not_come(status: int, outcome: Outcome) -> None:
+    """74 is every program's EX_IOERR: without the helper's word it is a failure like another."""
+    ended = job("FAILED", code=(status, 0))
+    assert classify(ended, None, started=True).outcome is outcome
+    assert word_comes(ended, None) == (status != 85)
+    told = HelperEnd(status=status if status == 85 else 1)
+    assert not word_comes(ended, told)
+    if status != 85:  # the command's own status came, and so the helper had no word of its own
+        assert classify(ended, told, started=True).outcome is Outcome.FAILED
+
+
+@pytest.mark.parametrize("state", ["PREEMPTED", "TIMEOUT", "NODE_FAIL", "CANCELLED", "OUT_OF_MEMORY"])
+def test_an_end_from_outside_comes_before_a_status_of_the_helpers(state: str) -> None:
+    ended = job(state, code=(80, 0))
+    assert classify(ended, None, started=True).outcome is Outcome(state.lower())
+    assert not word_comes(ended, None)
+    assert classify(job("FAILED", code=(80, 9)), None, started=True).outcome is Outcome.FAILED

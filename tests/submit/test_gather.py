@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import itertools
+import re
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -10,12 +12,14 @@ import pytest
 from slurm_dispatch.config.settings import JOB_SETTINGS
 from slurm_dispatch.config.site import parse_site
 from slurm_dispatch.errors import UsageError
+from slurm_dispatch.submit.command_line import OWN, read_command_line
+from slurm_dispatch.submit.directives import own_directives
 from slurm_dispatch.submit.settings import COMMAND_LINE, Settings, gather
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
-    from pathlib import Path
 
+HELP = sorted((Path(__file__).resolve().parents[1] / "assets").glob("slurm-*/help.json"))
 NOW = 1_800_000_000.0
 # For each setting: four values as they are typed, and what each is.
 VALUES: dict[str, tuple[tuple[str, ...], tuple[Any, ...]]] = {
@@ -107,3 +111,48 @@ def test_what_is_wrong_in_a_job_file_names_its_line(tmp_path: Path, setting: Any
         gathered(tmp_path, file=f"\n{setting.name} = {value}\n")
     assert caught.value.line().startswith("f.toml, line 2")
     assert caught.value.line().isprintable()
+
+
+NEGATABLE = [setting for setting in JOB_SETTINGS if setting.negatable]
+
+
+@pytest.mark.parametrize("setting", NEGATABLE, ids=lambda setting: setting.name)
+@pytest.mark.parametrize("place", ["typed", "written"])
+def test_what_a_weaker_place_says_can_be_taken_away(tmp_path: Path, setting: Any, place: str) -> None:
+    away = f"no-{setting.name}"
+    (tmp_path / "j.toml").write_text("max-submissions = 3\n")
+    weaker = "j.toml" if setting.name == "job-file" else VALUES.get(setting.name, (("",),))[0][0]
+    line = [(away, "")] if place == "typed" else []
+    script = [(setting.name, weaker, "line 2")] if place == "typed" else [(away, "", "line 2")]
+    has_site = {setting.site: VALUES[setting.name][1][3]} if setting.site else {}
+    file = None
+    if place == "written" and not setting.typed_only and setting.name != "job-file":
+        file = f'{setting.name} = {"true" if setting.kind == "bool" else repr(VALUES[setting.name][0][0])}\n'
+        file = file.replace("'1'", "1")
+    settings = gathered(tmp_path, line, script, file, has_site)
+    assert settings.values[setting.name] == setting.default
+    assert settings.origins[setting.name] == (COMMAND_LINE if place == "typed" else "line 2")
+    if setting.name == "job-file":
+        assert settings.values["max-submissions"] != 3
+    # A stronger place says it again.
+    again = gathered(tmp_path, [(setting.name, weaker)], [(away, "", "line 2")])
+    assert again.values[setting.name] != setting.default
+    with pytest.raises(UsageError, match=f"--{setting.name} stands twice in the command line"):
+        gathered(tmp_path, [(setting.name, weaker), (away, "")])
+
+
+def test_what_takes_away_is_no_beginning_of_an_option_of_sbatchs() -> None:
+    theirs = set(re.findall(r"--([a-z][a-z-]+)", "\n".join(path.read_text() for path in HELP)))
+    assert {"no-kill", "no-requeue"} <= theirs
+    for name in OWN:
+        assert not [it for it in theirs if it.startswith(name)], name
+
+
+def test_a_flag_of_the_script_is_taken_away_on_the_command_line() -> None:
+    line = read_command_line(["--no-shared-checkpoint", "--no-suspect", "train.sh"])
+    assert line.own == (("no-shared-checkpoint", ""), ("no-suspect", ""))
+    assert line.script == "train.sh"
+    with pytest.raises(UsageError, match="--no-stall takes no value"):
+        read_command_line(["--no-stall=5", "train.sh"])
+    found, wrong = own_directives(b"#!/bin/sh\n#DISPATCH --no-stall\n")
+    assert (found, wrong) == ((("no-stall", "", "line 2 of the script"),), ())
