@@ -202,11 +202,19 @@ _NODES: tuple[Setting, ...] = (
         "suspect_share",
         "number",
         0.01,
-        "No suspicion acts while more than this share of the nodes is silent: it is the network then.",
+        "No suspicion acts while more than this share of the nodes is silent, and more than suspect_count: it is the "
+        "network then.",
         0,
         1,
     ),
-    Setting("suspect_count", "int", 5, "No suspicion acts while more nodes than this are silent.", 1, 100_000),
+    Setting(
+        "suspect_count",
+        "int",
+        5,
+        "No suspicion acts while more nodes than this are silent, and more than suspect_share of all.",
+        1,
+        100_000,
+    ),
     Setting(
         "suspect_overlaps",
         "int",

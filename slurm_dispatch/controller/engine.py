@@ -16,7 +16,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from slurm_dispatch.config.limits import Recent as Counted
-from slurm_dispatch.controller import elders
+from slurm_dispatch.controller import elders, memory
 from slurm_dispatch.controller.ends import look_elder
 from slurm_dispatch.controller.hearsay import FAILURES_MAX, NODES_MAX, Ended, Hearsay, Message
 from slurm_dispatch.controller.siteview import Tally, Whose
@@ -25,7 +25,7 @@ from slurm_dispatch.model.hostlist import expand
 from slurm_dispatch.model.outcome import Action, Outcome
 from slurm_dispatch.records import cessation
 from slurm_dispatch.records.actions import UpdateObject
-from slurm_dispatch.records.changes import held_nodes
+from slurm_dispatch.records.changes import requeued_fields
 from slurm_dispatch.records.elders import not_ceased
 from slurm_dispatch.records.observation import CessationAnswer, ObjectAlive, ObjectEnded, Unknown
 from slurm_dispatch.records.state import Phase
@@ -83,7 +83,19 @@ class Engine:
     def policy(self, base: Policy, state: State) -> Policy:
         """The site's policy for this job now, as ``state`` shows it."""
         self._state = state
-        return self._view.site.policy(base, self._whose(state), self._tally, self._view.at, self._jitter)
+        policy = self._view.site.policy(base, self._whose(state), self._tally, self._view.at, self._jitter)
+        if self._view.site.known and _keeps_off(state, policy):
+            policy = replace(policy, spare=self._spare(state))
+        return policy
+
+    def _spare(self, state: State) -> int | None:
+        """How many nodes can be excluded so that as many as the job had are left."""
+        nodes = self._view.site.nodes
+        nodes = self._details.nodes() if isinstance(nodes, port.Unknown) else nodes
+        own = next((it.execution.nodes for it in reversed(state.submissions) if it.execution is not None), "")
+        if isinstance(nodes, port.Unknown):
+            return None
+        return memory.spare(nodes, self._whose(state).partitions, _names(own))
 
     def observe(self, state: State, observation: Observation) -> Observation:
         """``observation`` with what the site and other objects show."""
@@ -221,13 +233,12 @@ class Engine:
             return None
         decision = state.decision
         ours = state.requeued and decision is not None and decision.action is Action.REQUEUE
-        if ours and decision is not None and any(word.startswith("--begin=") for word in decision.changes):
+        changes = () if decision is None or not ours else decision.changes
+        if any(word.startswith("--begin=") for word in changes):
             return None
         if not ours and (end.final or rule_of(state, policy, end.outcome).action is not Action.REQUEUE):
             return None
-        nodes = held_nodes(state)
-        fields = {"StartTime": "now", **({"ExcNodeList": ",".join(nodes)} if nodes else {})}
-        return UpdateObject(it, current.number, fields)
+        return UpdateObject(it, current.number, requeued_fields(state, self._spare(state), changes))
 
     def tell(self, state: State, action: Tell) -> dict[str, Any] | None:
         """Have the owner told.
@@ -345,6 +356,15 @@ class Engine:
                 after[attempt] = kept
         if after != self._counts:
             write_asked(self._record.folder, after)
+
+
+def _keeps_off(state: State, policy: Policy) -> bool:
+    """What is decided or done next may exclude nodes."""
+    if state.phase is Phase.REQUEUING:
+        return True
+    if state.phase is not Phase.ENDED or state.over is None:
+        return False
+    return bool(policy.excluded) or rule_of(state, policy, state.over.outcome).exclude_nodes
 
 
 def _names(nodes: str) -> tuple[str, ...]:

@@ -86,10 +86,15 @@ def _words(state: State, queue: Queue) -> str | None:
 
 def _held(queued: QueueJob) -> str:
     """What a hold of Slurm's own needs (C043, C057): no tick releases it, so a person must be told."""
+    if queued.reason == "BadConstraints":
+        return (
+            ": no nodes can ever fit what it asks for, says Slurm; change it with `scontrol update`, then "
+            f"`scontrol release {queued.slurm_job_id}`"
+        )
     if queued.reason == "JobHeldAdmin":
         return ": held by an operator, who alone can release it"
     if queued.state == "REQUEUE_HOLD" or "held" in queued.reason.lower():
-        return f": held by Slurm; when the cause is gone, `scontrol release {queued.slurm_job_id}` lets it start"
+        return f": held in Slurm; when the cause is gone, `scontrol release {queued.slurm_job_id}` lets it start"
     return ""
 
 

@@ -61,7 +61,7 @@ def explain(
     """
     decision, policy = state.decision, policy or Policy()
     if decision is None:
-        what = "nothing was decided yet: " + _nothing_yet(state)
+        what = "nothing was decided yet: " + _nothing_yet(state, pending_reason)
         return Why(
             state_text(state), None, what, None, budget=_budgets(state, policy), caps=_caps(state, policy),
             would_change=_would_change(state, pending_reason),
@@ -84,13 +84,13 @@ def explain(
     )
 
 
-def _nothing_yet(state: State) -> str:
+def _nothing_yet(state: State, reason: str) -> str:
     if state.phase is Phase.NEW and state.spec.supersedes is not None:
         return f"it goes on once job {state.spec.supersedes} is closed and it is known what still runs of it"
     texts = {
         Phase.NEW: "sbatch was not called",
         Phase.SUBMITTING: "its first submission has no answer",
-        Phase.QUEUED: "its first submission waits in Slurm",
+        Phase.QUEUED: "its first submission waits in Slurm" + (f" ({reason})" if reason else ""),
         Phase.RUNNING: "its first submission runs",
     }
     return texts.get(state.phase, state_text(state))
@@ -149,7 +149,7 @@ def _would_change(state: State, reason: str) -> tuple[str, ...]:
         by_job = None if state.closed is None else state.closed.by_job
         return () if by_job is not None else (f"dispatch reopen {key} --reason ...",)
     if state.holding is not None:
-        return (f"dispatch release {key} --reason ...", *_lifts(state, state.holding))
+        return (*_first(state, state.holding), f"dispatch release {key} --reason ...", *_lifts(state, state.holding))
     if phase in {Phase.QUEUED, Phase.RUNNING}:
         lines = [] if state.hold is None else [f"dispatch release {key}: a person holds what comes next"]
         if state.elder is not None and state.elder.suspected is not None:
@@ -160,6 +160,21 @@ def _would_change(state: State, reason: str) -> tuple[str, ...]:
                 lines.append(f"that its own old object{old} ends: the replacement waits behind its limits ({reason})")
         return (*lines, "a durable save with a greater step: it gives the budgets back")
     return (f"dispatch hold {key} --reason ...", f"dispatch cancel {key}")
+
+
+_RAISES = {
+    "max_submissions": "--max-submissions N",
+    "max_node_hours": "--max-node-hours HOURS",
+    "until": "--until DATE",
+}
+
+
+def _first(state: State, holding: Holding) -> tuple[str, ...]:
+    """What to do before the release, where it is held again after the next end otherwise."""
+    option = _RAISES.get(holding.why)
+    if option is None:
+        return ()
+    return (f"dispatch update {state.spec.job} {option}, before the release: else the next end holds it again",)
 
 
 def _lifts(state: State, holding: Holding) -> tuple[str, ...]:
