@@ -114,8 +114,7 @@ def text(content: dict[str, Any], now: float) -> str:
     rows, lines = [], []
     for row in content["nodes"]:
         said = [
-            f"{it['outcome']} of {it['job']} {age(it['at'], now)}, counts {it['counts']:g}, "
-            f"gone {age(it['expires'], now)}"
+            f"{it['outcome']} of {it['job']} {age(it['at'], now)}: {it['counts']:.2f}, gone {age(it['expires'], now)}"
             for it in row["evidence"]
         ]
         silent = row["silent_since"]

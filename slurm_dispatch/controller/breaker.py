@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from slurm_dispatch.controller.tickfile import number, text
+from slurm_dispatch.model.quantity import duration
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -69,7 +70,7 @@ def judge(before: Breaker, recent: Recent, drained: Mapping[str, float], bounds:
     fresh = _by_owner(it.uid for it in recent.resubmissions if since < it.at <= now)
     failing = {(it.uid, it.job) for it in recent.ends if it.outcome == "store_error" and since < it.at <= now}
     broken = _by_owner(uid for uid, _ in failing)
-    minutes = bounds.window_s / 60
+    window = duration(bounds.window_s)
     owners: dict[int, str] = {}
     reason = ""
     for counted, most, what in (
@@ -80,11 +81,11 @@ def judge(before: Breaker, recent: Recent, drained: Mapping[str, float], bounds:
             continue
         for uid, count in counted.items():
             if count > most:
-                owners.setdefault(uid, f"{count} {what} of one user in {minutes:g} minutes, more than {most}")
+                owners.setdefault(uid, f"{count} {what} of one user in {window}, more than {most}")
         # One owner alone never gets beyond the bound: little more than half of it is the most that he adds.
         together = sum(min(count, most // 2 + 1) for count in counted.values())
         if len(counted) > 1 and together > most and not reason:
-            reason = f"{sum(counted.values())} {what} in {minutes:g} minutes, more than {most}"
+            reason = f"{sum(counted.values())} {what} in {window}, more than {most}"
     row = _drained_in_a_row(recent.ends, drained, now)
     if bounds.drains and len(row) >= bounds.drains and not reason:
         said = f"{len(row)} executions in a row left a node drained"

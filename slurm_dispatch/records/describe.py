@@ -72,7 +72,9 @@ def _decision(body: Mapping[str, Any]) -> str:
         what += ", then" if body["action"] == Action.HOLD.value else " as"
         what += f" submission {body['submission']}"
     budget = ""
-    if body["budget"] is not None and body["why"] != "budget":
+    if body["free"]:
+        budget = " (it costs no budget)"
+    elif body["budget"] is not None and body["why"] != "budget":
         budget = f" (of its budget {body['budget_used']} of {body['budget']} were used)"
     changes = _change(body)
     return f"{what}{changes}, because {body['reason']}{budget}"
