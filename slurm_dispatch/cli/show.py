@@ -182,6 +182,8 @@ def _submission_table(state: State) -> str:
         last = submission.ends[-1].outcome.value if submission.ends else None
         head = [str(submission.number), dash(slurm)]
         settled = None if submission.object is not None else _SETTLED[submission.settled.value]
+        if submission is not state.current and submission.object is not None:
+            settled = "replaced"  # before it ran
         if not submission.executions:
             rows.append([*head, "-", "-", "-", "-", dash(last or settled)])
         for execution in submission.executions:

@@ -73,11 +73,11 @@ def judge(before: Breaker, recent: Recent, drained: Mapping[str, float], bounds:
     window = duration(bounds.window_s)
     owners: dict[int, str] = {}
     reason = ""
-    for counted, most, what in (
-        (fresh, bounds.resubmissions, "resubmissions"),
-        (broken, bounds.store_errors - 1, "jobs with store_error"),
+    for counted, bound, most, what in (
+        (fresh, bounds.resubmissions, bounds.resubmissions, "resubmissions"),
+        (broken, bounds.store_errors, bounds.store_errors - 1, "jobs with store_error"),
     ):
-        if most <= 0:
+        if bound <= 0:
             continue
         for uid, count in counted.items():
             if count > most:

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from slurm_dispatch.records.facts import Fact
-    from slurm_dispatch.records.state import Holding, State
+    from slurm_dispatch.records.state import Holding, State, Submission
 
 
 LIMITS = ("Assoc", "QOS", "MaxJob", "MaxCpu", "MaxNode", "MaxGRES", "MaxMem", "JobArrayTaskLimit")
@@ -155,11 +155,21 @@ def _would_change(state: State, reason: str) -> tuple[str, ...]:
         if state.elder is not None and state.elder.suspected is not None:
             nodes = ", ".join(state.elder.suspected.nodes)
             lines.append(f"that {nodes} answers before the replacement runs: then the replacement is cancelled")
-            if phase is Phase.QUEUED and reason.startswith(LIMITS):
-                old = "" if state.elder.object is None else f", Slurm job {state.elder.object.slurm_job_id}"
-                lines.append(f"that its own old object{old} ends: the replacement waits behind its limits ({reason})")
+            if phase is Phase.QUEUED and reason:
+                lines.append(_behind(state.elder, reason))
+        elif phase is Phase.QUEUED and reason:
+            lines.append(f"that Slurm starts it, which lets it wait ({reason})")
         return (*lines, "a durable save with a greater step: it gives the budgets back")
     return (f"dispatch hold {key} --reason ...", f"dispatch cancel {key}")
+
+
+def _behind(elder: Submission, reason: str) -> str:
+    """What the replacement of a suspected object waits for: often for that object itself."""
+    old = "its own old object" + ("" if elder.object is None else f" (Slurm job {elder.object.slurm_job_id})")
+    if reason.startswith(LIMITS):
+        return f"that {old} ends: the replacement waits behind its limits ({reason})"
+    nodes = "its nodes" if elder.execution is None else elder.execution.nodes
+    return f"that Slurm finds nodes for the replacement ({reason}); {old} still has {nodes}"
 
 
 _RAISES = {

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import pytest
@@ -342,6 +343,10 @@ def test_many_jobs_with_store_errors_at_once() -> None:
     assert breaker.judge(Breaker(), three, {}, BOUNDS, NOW).of(1001) is None
     four = recent.updated(Recent(), NOW, ends=ends(4, 1001, "store_error"))
     assert "4 jobs with store_error" in str(breaker.judge(Breaker(), four, {}, BOUNDS, NOW).of(1001))
+    one = recent.updated(Recent(), NOW, ends=ends(1, 1001, "store_error"))
+    first = replace(BOUNDS, store_errors=1)  # the least that the setting can be
+    assert "1 jobs with store_error of one user in 10m" in str(breaker.judge(Breaker(), one, {}, first, NOW).of(1001))
+    assert breaker.judge(Breaker(), one, {}, replace(BOUNDS, store_errors=0), NOW).of(1001) is None
     again = recent.updated(three, NOW, ends=[End(NOW, "j1001x0", 2, 1001, "store_error", ())])
     assert breaker.judge(Breaker(), again, {}, BOUNDS, NOW).of(1001) is None  # three jobs still
 

@@ -180,6 +180,12 @@ def test_why_says_that_a_replacement_waits_behind_its_own_old_object() -> None:
     lines = explain(life.state, life.facts, pending_reason="Priority").would_change
     assert not any("behind its limits" in line for line in lines)
     assert any("that c1 answers" in line for line in lines)
+    nodes = "that Slurm finds nodes for the replacement (Priority)"
+    assert f"{nodes}; its own old object (Slurm job 101) still has c[1-2]" in lines
+    life = Life().run(1).end(1, "preempted").resubmit(2).intent(2, 6).submitted(2)
+    assert "that Slurm starts it, which lets it wait (Priority)" in explain(
+        life.state, life.facts, pending_reason="Priority"
+    ).would_change
 
 
 # Persons

@@ -242,6 +242,18 @@ def test_an_end_without_a_restart_count_is_of_the_last_execution(
     assert rows[0][-1] == "failed"
 
 
+def test_a_submission_that_gave_way_before_it_ran_is_replaced(
+    folder: StateFolder, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A person adopted a save: what waited in Slurm was cancelled, and the number after the adopted one is next."""
+    life = new_life().intent(1).submitted(1)
+    life.add("adopted", submission=2, publication="a", name="b", reason="")
+    life.intent(3, life.state.seq).submitted(3)
+    store(folder, life)
+    rows = [line.split() for line in run(capsys, "show", KEY)[1].splitlines() if line[:1].isdigit()]
+    assert [(row[0], row[-1]) for row in rows if row[0] in "13"] == [("1", "replaced"), ("3", "-")]
+
+
 NOT_LISTED = (
     f"not listed; a tick takes its end from accounting, and where that has none dispatch cancel {KEY} closes the job"
 )
