@@ -62,7 +62,7 @@ def _end(body: Mapping[str, Any]) -> str:
     by = ""
     if body["outcome"] == Outcome.CANCELLED.value:
         uid = body["evidence"].get("by_uid")
-        by = ", nothing tells by whom" if uid is None else f", by {'root' if uid == 0 else f'uid {uid}'}"
+        by = "" if uid is None else f", by {'root' if uid == 0 else f'uid {uid}'}"
     return f"Slurm job {body['slurm_job_id']} ended: {body['outcome']}" + (f" ({state})" if state else "") + by + then
 
 

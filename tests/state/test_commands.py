@@ -338,10 +338,10 @@ def test_who_was_told_of_a_hold(status: int | None, says: str) -> None:
     assert fact_text(life.facts[-1]) == says
 
 
-@pytest.mark.parametrize(("uid", "by"), [(0, "by root"), (7, "by uid 7"), (None, "nothing tells by whom")])
+@pytest.mark.parametrize(("uid", "by"), [(0, ", by root"), (7, ", by uid 7"), (None, "")])
 def test_who_cancelled_it(uid: int | None, by: str) -> None:
     life = Life().run(1).end(1, "cancelled", by_uid=uid)
-    assert fact_text(life.facts[-1]) == f"Slurm job 101 ended: cancelled (CANCELLED), {by}"
+    assert fact_text(life.facts[-1]) == f"Slurm job 101 ended: cancelled (CANCELLED){by}"
 
 
 def test_show_as_json(folder: StateFolder, capsys: pytest.CaptureFixture[str]) -> None:
