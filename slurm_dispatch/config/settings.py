@@ -261,7 +261,7 @@ _NODES: tuple[Setting, ...] = (
         "breaker_drained",
         "int",
         3,
-        "So many executions in a row that left a node drained hold what comes next.",
+        "So many executions in a row that failed and left a node drained hold what comes next.",
         1,
         1000,
     ),

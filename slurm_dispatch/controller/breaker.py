@@ -9,6 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
+from slurm_dispatch.controller.memory import WEIGHT
 from slurm_dispatch.controller.tickfile import number, text
 from slurm_dispatch.model.quantity import duration
 
@@ -119,12 +120,17 @@ def _by_owner(uids: Iterable[int]) -> dict[int, int]:
 
 
 def _drained_in_a_row(ends: Iterable[End], drained: Mapping[str, float], now: float) -> list[End]:
-    """The newest ends, as long as each of them left a node drained that is drained still."""
+    """The newest failures, as long as each end left a node drained that is drained still.
+
+    What says nothing against nodes (a cancel, a preemption, the time limit) is no failure: an operator drains nodes on
+    which such executions end.
+    """
     row: list[End] = []
     for end in sorted((end for end in ends if end.at <= now), key=lambda end: end.at, reverse=True):
         if not any(abs(drained[node] - end.at) <= DRAIN_LAG_S for node in end.nodes if node in drained):
             break
-        row.append(end)
+        if end.outcome in WEIGHT:
+            row.append(end)
     return row
 
 

@@ -364,6 +364,17 @@ def test_executions_in_a_row_that_leave_nodes_drained() -> None:
     assert breaker.judge(Breaker(), row, {}, BOUNDS, NOW) == Breaker()  # a person brought them back
 
 
+def test_what_ends_on_nodes_that_an_operator_drains_opens_no_breaker() -> None:
+    """Jobs run out there, are preempted or cancelled: nothing speaks against the nodes."""
+    drained = {"c1": NOW - 5.0}
+    for outcome in ("timeout", "unfinished", "preempted", "cancelled", "out_of_memory"):
+        row = recent.updated(Recent(), NOW, ends=ends(5, 1001, outcome, "c1"))
+        assert breaker.judge(Breaker(), row, drained, BOUNDS, NOW) == Breaker(), outcome
+    among = [*ends(2, 1001, "failed", "c1"), *ends(4, 1002, "preempted", "c1"), *ends(1, 1003, "node_fail", "c1")]
+    found = breaker.judge(Breaker(), recent.updated(Recent(), NOW, ends=among), drained, BOUNDS, NOW)
+    assert found.reason == "3 executions in a row left a node drained"
+
+
 def test_what_happened_counts_once_and_is_forgotten() -> None:
     first = recent.updated(Recent(), NOW, resubmissions=resubmissions(3, 1001), ends=ends(2, 1001, "failed"))
     again = recent.updated(first, NOW, resubmissions=resubmissions(3, 1001), ends=ends(2, 1001, "failed"))
