@@ -122,8 +122,8 @@ def _by_owner(uids: Iterable[int]) -> dict[int, int]:
 def _drained_in_a_row(ends: Iterable[End], drained: Mapping[str, float], now: float) -> list[End]:
     """The newest failures, as long as each end left a node drained that is drained still.
 
-    What says nothing against nodes (a cancel, a preemption, the time limit) is no failure: an operator drains nodes on
-    which such executions end.
+    What says nothing against nodes (a cancel, a preemption, the time limit) is no failure: an operator drains nodes
+    on which such executions end.
     """
     row: list[End] = []
     for end in sorted((end for end in ends if end.at <= now), key=lambda end: end.at, reverse=True):
