@@ -28,6 +28,7 @@ class Glance:
         own words, or what is not listed means.
     :param missing: keys of jobs whose object Slurm does not list.
     :param trouble: why nothing was told, one line, or empty.
+    :param stuck: keys of jobs whose object waits until a person does something, or is in a state that is not known.
     :param reasons: by key, why Slurm lets the object wait, in its own word.
     """
 
@@ -35,6 +36,7 @@ class Glance:
     missing: frozenset[str] = frozenset()
     trouble: str = ""
     reasons: Mapping[str, str] = field(default_factory=dict)
+    stuck: frozenset[str] = frozenset()
 
 
 def glance(states: Mapping[str, State], port: SlurmPort) -> Glance:
@@ -54,7 +56,13 @@ def glance(states: Mapping[str, State], port: SlurmPort) -> Glance:
         if (queued := queue.of_id(state.object.slurm_job_id)) is not None and queued.state == "PENDING"
     }
     told = {key: text or f"not listed; {_missing(key)}" for key, text in words.items()}
-    return Glance(told, missing, reasons=reasons)
+    stuck = frozenset(
+        key
+        for key, state in current.items()
+        if words[key] is not None and state.object is not None
+        if (queued := queue.of_id(state.object.slurm_job_id)) is not None and (_held(queued) or _strange(queued))
+    )
+    return Glance(told, missing, reasons=reasons, stuck=stuck)
 
 
 def waits_for(state: State) -> str:

@@ -257,6 +257,11 @@ def test_a_submission_that_gave_way_before_it_ran_is_replaced(
 NOT_LISTED = (
     f"not listed; a tick takes its end from accounting, and where that has none dispatch cancel {KEY} closes the job"
 )
+STRANGE = "a state that this version does not know; nothing is done about it"
+NEVER = (
+    "no nodes can ever fit what it asks for, says Slurm; change it with `scontrol update`, then "
+    "`scontrol release 101`"
+)
 HELD = "held in Slurm; when the cause is gone, `scontrol release 101` lets it start"
 
 
@@ -267,6 +272,8 @@ HELD = "held in Slurm; when the cause is gone, `scontrol release 101` lets it st
         ({"state": "REQUEUE_HOLD", "reason": "None"}, f"REQUEUE_HOLD: {HELD}"),
         ({"reason": "JobHeldUser"}, f"PENDING (JobHeldUser): {HELD}"),
         ({"reason": "JobHeldAdmin"}, "PENDING (JobHeldAdmin): held by an operator, who alone can release it"),
+        ({"state": "FROBBED", "reason": "None"}, f"FROBBED: {STRANGE}"),
+        ({"reason": "BadConstraints"}, f"PENDING (BadConstraints): {NEVER}"),
         ({"reason": "Resources"}, "PENDING (Resources)"),
         ({"state": "RUNNING", "reason": "None"}, "RUNNING"),
         ({"uid": ME + 1}, NOT_LISTED),
@@ -289,6 +296,9 @@ def test_show_says_what_slurm_does_with_the_object(
     monkeypatch.setattr(SlurmCommands, "queue", lambda _: Queue((replace(job, **queued),)))
     assert f"in Slurm    {text}\n" in run(capsys, "show", KEY)[1]
     assert json.loads(run(capsys, "show", KEY, "--json")[1])["in_slurm"] == text
+    # The list of jobs says it too where a person is needed.
+    said = f"{KEY}  Slurm job 101 is {text}\n" in run(capsys, "status")[1]
+    assert said == (": " in text or text == NOT_LISTED)
 
 
 def test_show_without_an_answer_of_slurm(
