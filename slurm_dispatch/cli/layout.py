@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+import unicodedata
 from typing import TYPE_CHECKING
 
 import click
@@ -13,16 +14,29 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
 CELL_MAX = 60
-"""Characters of a cell: longer ones are cut, so that a name cannot push the others off the screen."""
+"""Columns of a cell: longer ones are cut, so that a name cannot push the others off the screen."""
 _STEPS = ((86400, "d"), (3600, "h"), (60, "m"), (1, "s"))
 
 
 def table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
     """Columns as wide as their widest cell, two spaces apart; every cell on one line."""
     cut = [[_cell(cell) for cell in row] for row in [head, *rows]]
-    widths = [max(len(row[column]) for row in cut) for column in range(len(head))]
-    lines = ["  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in cut]
+    widths = [max(columns(row[column]) for row in cut) for column in range(len(head))]
+    lines = ["  ".join(_padded(cell, width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in cut]
     return "\n".join([click.style(lines[0], bold=True), *lines[1:]])
+
+
+def columns(text: str) -> int:
+    """How many columns of a terminal the text takes: East Asian characters take two, combining ones none."""
+    if text.isascii():
+        return len(text)
+    return sum(
+        0 if unicodedata.combining(char) else 2 if unicodedata.east_asian_width(char) in "WF" else 1 for char in text
+    )
+
+
+def _padded(text: str, width: int) -> str:
+    return text + " " * (width - columns(text))
 
 
 def age(moment: float, now: float) -> str:
@@ -50,4 +64,8 @@ def dash(value: object) -> str:
 
 def _cell(text: str) -> str:
     text = one_line(text)
-    return text if len(text) <= CELL_MAX else text[: CELL_MAX - 3] + "..."
+    if columns(text) <= CELL_MAX:
+        return text
+    while columns(text) > CELL_MAX - 3:
+        text = text[:-1]
+    return text + "..."

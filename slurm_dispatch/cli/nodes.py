@@ -15,6 +15,8 @@ if TYPE_CHECKING:
     from slurm_dispatch.controller.memory import Entry, Fading
     from slurm_dispatch.slurm.port import Nodes, Unknown
 
+SHOWN_MAX = 5
+"""Evidence of one node that is shown to a person: the newest."""
 HEAD = ("NODE", "SCORE", "STATE", "YOUR JOBS", "EVIDENCE")
 
 
@@ -87,6 +89,7 @@ def evidence(
         })  # fmt: skip
     return {
         "threshold": memory.THRESHOLD,
+        "share": fading.share,
         "slurm_does_not_answer": answer.why if isinstance(answer, Unknown) else None,
         "nodes": rows,
     }
@@ -111,18 +114,21 @@ def text(content: dict[str, Any], now: float) -> str:
     rows, lines = [], []
     for row in content["nodes"]:
         said = [
-            f"{it['outcome']} of {it['job']} {age(it['at'], now)}, counts {it['counts']:g}, "
-            f"gone {age(it['expires'], now)}"
+            f"{it['outcome']} of {it['job']} {age(it['at'], now)}: {it['counts']:.2f}, gone {age(it['expires'], now)}"
             for it in row["evidence"]
         ]
         silent = row["silent_since"]
         state = dash(row["state"]) + (f", silent since {age(silent, now)}" if silent is not None else "")
         keep = "keep off" if row["avoided"] else "may use it"
         rows.append([row["node"], f"{row['score']:.2f}", state, keep, dash(said[0] if said else None)])
-        rows += [["", "", "", "", more] for more in said[1:]]
+        rows += [["", "", "", "", more] for more in said[1:SHOWN_MAX]]
+        if len(said) > SHOWN_MAX:
+            rows.append(["", "", "", "", f"and {len(said) - SHOWN_MAX} older ones (--json has all)"])
     if rows:
         lines.append(table(HEAD, rows))
-        lines.append(f"from {content['threshold']:g} on, submissions keep off a node")
+        most = f"the worst first and no more than {content['share'] * 100:g} % of a partition"
+        from_ = f"from {content['threshold']:g} on, what brings a job back keeps off a node"
+        lines.append(f"{from_}: {most}, but one at least")
     else:
         lines.append("no node has evidence against it, and none is silent")
     if content["slurm_does_not_answer"]:

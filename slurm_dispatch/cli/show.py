@@ -191,17 +191,20 @@ def _submission_table(state: State) -> str:
         slurm = None if submission.object is None else str(submission.object.slurm_job_id)
         if submission.object is not None and state.spec.clusters:
             slurm = f"{slurm}@{submission.object.cluster}"
-        ends = {end.restart: end for end in submission.ends}
+        ends = {end.restart: end.outcome.value for end in submission.ends}
+        # Where nothing told which execution an end is of, it is of the last one.
+        unnumbered = ends.get(None)
         last = submission.ends[-1].outcome.value if submission.ends else None
         head = [str(submission.number), dash(slurm)]
         settled = None if submission.object is not None else _SETTLED[submission.settled.value]
+        if submission is not state.current and submission.object is not None:
+            settled = "replaced"  # before it ran
         if not submission.executions:
             rows.append([*head, "-", "-", "-", "-", dash(last or settled)])
         for execution in submission.executions:
-            end = ends.get(execution.epoch.restart)
-            outcome = None if end is None else end.outcome.value
-            if end is None and execution is submission.executions[-1]:
-                outcome = last
+            outcome = ends.get(execution.epoch.restart)
+            if outcome is None and execution is submission.executions[-1]:
+                outcome = unnumbered
             steps = "-"
             if execution.step is not None:
                 steps = f"{'start' if execution.resumed_from is None else execution.resumed_from} to {execution.step}"

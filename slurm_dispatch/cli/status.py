@@ -31,7 +31,7 @@ def command(*, everything: bool, user: str | None, as_json: bool) -> int:
     """List your jobs: those that are open, and those that were closed in the last day.
 
     STATE is what the job's record says. Slurm is asked whether it still has what should be there, and a line below
-    the table says where it does not.
+    the table says where it does not, and what waits there until somebody does something.
 
     \b
     Examples:
@@ -122,7 +122,7 @@ def _text(
         lines.append("no open jobs" + (f", {hidden} closed or unfinished (--all shows them)" if hidden else ""))
     for key, state in sorted(states.items()):
         said = waits_for(state)
-        if key in seen.missing and state.object is not None:
+        if key in seen.missing | seen.stuck and state.object is not None:
             said = f"Slurm job {state.object.slurm_job_id} is {seen.words[key]}"
         if said:
             lines.append(click.style(f"{key}  {said}", fg="yellow"))

@@ -6,6 +6,7 @@ import os
 import pwd
 import socket
 import time
+from functools import partial
 from typing import TYPE_CHECKING
 
 import click
@@ -145,13 +146,66 @@ def run_once(controller: Controller) -> None:
 
 
 def run_loop(controller: Controller, site: Site) -> None:
-    """Passes until a signal."""
+    """Passes until a signal. Other settings in the site's file count from the next full tick on."""
     from slurm_dispatch.controller.kick import Kick
     from slurm_dispatch.controller.loop import Loop
     from slurm_dispatch.controller.tick import PATIENCE_S
 
-    kick = Kick(os.path.join(site.state, "notes"), controller.as_slurm_user)
-    try:
-        Loop(lambda full: controller.tick(full=full, patience_s=PATIENCE_S), kick, site.tick_interval_s).run()
-    finally:
-        controller.stop()
+    renewal = Renewal(site, controller)
+    while True:
+        now = renewal.controller
+        kick = Kick(os.path.join(renewal.site.state, "notes"), now.as_slurm_user)
+        tick = partial(_pass, now, PATIENCE_S)
+        loop = Loop(tick, kick, renewal.site.tick_interval_s, renewal.is_due)
+        try:
+            loop.run()
+        finally:
+            now.stop()
+        if loop.ended:
+            return
+
+
+def _pass(controller: Controller, patience_s: float, full: bool, /) -> float | None:
+    return controller.tick(full=full, patience_s=patience_s)
+
+
+class Renewal:
+    """The site's settings as they are now, and the controller that goes by them.
+
+    :param site: those that ``controller`` was made of.
+    """
+
+    def __init__(self, site: Site, controller: Controller) -> None:
+        self.site = site
+        self.controller = controller
+        self._said = ""
+
+    def is_due(self) -> bool:
+        """Whether the file has other settings by now; then ``site`` and ``controller`` are the new ones.
+
+        What is wrong in it is said once, and the settings of before go on. A controller that has something under
+        way finishes that first.
+        """
+        from slurm_dispatch.config.site import load_site
+        from slurm_dispatch.errors import DispatchError
+
+        if not self.controller.idle():
+            return False
+        try:
+            found = load_site()
+            if found == self.site:
+                return False
+            self.controller, self.site = make_controller(found), found
+        except DispatchError as error:
+            self._say(f"{error.line()}; the settings of before go on")
+            return False
+        self._say(f"the settings of {found.path} have changed; the new ones count from now on")
+        return True
+
+    def _say(self, line: str) -> None:
+        if line != self._said:
+            click.echo(f"dispatch: {one_line(line)}", err=True)
+        self._said = line
+
+
+__all__ = ["COMMANDS_S", "SETTLE_S", "Renewal", "command", "make_controller", "refuse_pile", "run_loop", "run_once"]

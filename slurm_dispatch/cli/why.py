@@ -12,6 +12,25 @@ if TYPE_CHECKING:
     from slurm_dispatch.records.why import Why
 
 
+INPUTS = {
+    "now": "it was",
+    "rules": "the site's rule",
+    "max_submissions": "the most submissions that it lets any job have",
+    "launch_failures_max": "the most launches that fail in a row",
+    "allowed": "the actions that it allows this job",
+    "longest_hold_s": "the longest hold",
+    "resubmissions_left": "resubmissions left this hour",
+    "excluded": "nodes to keep off, by the node memory",
+    "exclude_max": "the most nodes of one end to keep off",
+    "spare": "nodes that can be left out",
+    "breaker": "the breaker is open",
+    "maintenance_until": "maintenance until",
+    "jitter": "drawn for the backoff (0 to 1)",
+    "no_progress": "executions without progress, where the job names none",
+}
+"""The names of what the site said, for a person; ``--json`` has them as the fact does."""
+
+
 @click.command("why")
 @click.argument("job")
 @click.option("--json", "as_json", is_flag=True, help="One JSON object.")
@@ -63,7 +82,7 @@ def text(key: str, name: str, why: Why, away: str = "") -> str:
         lines += [f"  {seq:>{width}}  {says}" for seq, says in why.stands_on]
     if why.inputs:
         lines += ["", "and on what the site said then:"]
-        lines += [f"  {name}: {_input(name, value)}" for name, value in why.inputs]
+        lines += [f"  {INPUTS.get(name, name)}: {_input(name, value)}" for name, value in why.inputs]
     if why.budget or why.caps:
         lines += ["", "Used, of what there is:"]
         budget = [(cause, used, "any number" if most is None else str(most)) for cause, used, most in why.budget]

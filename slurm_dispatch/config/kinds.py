@@ -102,10 +102,10 @@ def read_text(setting: Setting, text: str) -> Any:
 
 
 def _number(text: str, *, whole: bool) -> Any:
-    digits = text.replace(".", "", 0 if whole else 1)
-    if not (digits.isascii() and digits.isdigit()) or len(text) > 20:
+    digits = text.removeprefix("-").replace(".", "", 0 if whole else 1)
+    if not (digits.isascii() and digits.isdigit()) or len(text) > 1000:
         return text
-    return int(text) if text.isdigit() else float(text)
+    return float(text) if "." in text else int(text)
 
 
 def _bool(_setting: Setting, value: Any) -> bool:

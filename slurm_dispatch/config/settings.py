@@ -178,9 +178,8 @@ _CESSATION: tuple[Setting, ...] = (
         "notify",
         "argv",
         (),
-        "The command that tells a job's owner of a hold: at its start, at half of it and an hour before its end; of "
-        "a hold in Slurm, and of dependents that could not be changed. It gets JSON on its standard input. "
-        "[]: nobody is told.",
+        "The command that tells a job's owner of a hold (at its start, at half of it and an hour before its end), of "
+        "one in Slurm, and of dependents that could not be changed, by JSON on standard input. []: nobody is told.",
     ),
     Setting(
         "notify_user",
@@ -203,11 +202,19 @@ _NODES: tuple[Setting, ...] = (
         "suspect_share",
         "number",
         0.01,
-        "No suspicion acts while more than this share of the nodes is silent: it is the network then.",
+        "No suspicion acts while more than this share of the nodes is silent, and more than suspect_count: it is the "
+        "network then.",
         0,
         1,
     ),
-    Setting("suspect_count", "int", 5, "No suspicion acts while more nodes than this are silent.", 1, 100_000),
+    Setting(
+        "suspect_count",
+        "int",
+        5,
+        "No suspicion acts while more nodes than this are silent, and more than suspect_share of all.",
+        1,
+        100_000,
+    ),
     Setting(
         "suspect_overlaps",
         "int",
@@ -254,7 +261,7 @@ _NODES: tuple[Setting, ...] = (
         "breaker_drained",
         "int",
         3,
-        "So many executions in a row that left a node drained hold what comes next.",
+        "So many executions in a row that failed and left a node drained hold what comes next.",
         1,
         1000,
     ),

@@ -13,7 +13,15 @@ from slurm_dispatch.config.kinds import REQUIRED, read_value
 from slurm_dispatch.config.limits import Limit
 from slurm_dispatch.config.settings import LIMIT_SETTINGS, SETTINGS, SETTINGS_BY_NAME
 from slurm_dispatch.durable import read_regular
-from slurm_dispatch.errors import AbsentError, ConfigurationError, DispatchError, StoreError, UsageError, show
+from slurm_dispatch.errors import (
+    AbsentError,
+    ConfigurationError,
+    DeniedError,
+    DispatchError,
+    StoreError,
+    UsageError,
+    show,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -117,6 +125,9 @@ def load_site(path: str | None = None) -> Site:
         raise ConfigurationError(
             f"there is no {show(chosen)}", hint=f"the site writes one, or {VARIABLE} names one"
         ) from error
+    except DeniedError as error:
+        hint = "everybody's commands read it: the site gives it mode 0644"
+        raise ConfigurationError(str(error), hint=hint) from error
     except StoreError as error:
         raise ConfigurationError(str(error)) from error
     content, text = parse_toml(chosen, data)

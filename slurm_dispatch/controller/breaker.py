@@ -9,7 +9,9 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
+from slurm_dispatch.controller.memory import WEIGHT
 from slurm_dispatch.controller.tickfile import number, text
+from slurm_dispatch.model.quantity import duration
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -69,22 +71,22 @@ def judge(before: Breaker, recent: Recent, drained: Mapping[str, float], bounds:
     fresh = _by_owner(it.uid for it in recent.resubmissions if since < it.at <= now)
     failing = {(it.uid, it.job) for it in recent.ends if it.outcome == "store_error" and since < it.at <= now}
     broken = _by_owner(uid for uid, _ in failing)
-    minutes = bounds.window_s / 60
+    window = duration(bounds.window_s)
     owners: dict[int, str] = {}
     reason = ""
-    for counted, most, what in (
-        (fresh, bounds.resubmissions, "resubmissions"),
-        (broken, bounds.store_errors - 1, "jobs with store_error"),
+    for counted, bound, most, what in (
+        (fresh, bounds.resubmissions, bounds.resubmissions, "resubmissions"),
+        (broken, bounds.store_errors, bounds.store_errors - 1, "jobs with store_error"),
     ):
-        if most <= 0:
+        if bound <= 0:
             continue
         for uid, count in counted.items():
             if count > most:
-                owners.setdefault(uid, f"{count} {what} of one user in {minutes:g} minutes, more than {most}")
+                owners.setdefault(uid, f"{count} {what} of one user in {window}, more than {most}")
         # One owner alone never gets beyond the bound: little more than half of it is the most that he adds.
         together = sum(min(count, most // 2 + 1) for count in counted.values())
         if len(counted) > 1 and together > most and not reason:
-            reason = f"{sum(counted.values())} {what} in {minutes:g} minutes, more than {most}"
+            reason = f"{sum(counted.values())} {what} in {window}, more than {most}"
     row = _drained_in_a_row(recent.ends, drained, now)
     if bounds.drains and len(row) >= bounds.drains and not reason:
         said = f"{len(row)} executions in a row left a node drained"
@@ -118,15 +120,17 @@ def _by_owner(uids: Iterable[int]) -> dict[int, int]:
 
 
 def _drained_in_a_row(ends: Iterable[End], drained: Mapping[str, float], now: float) -> list[End]:
-    """The newest ends, as long as each of them left a node drained that is drained still.
+    """The newest failures, as long as each end left a node drained that is drained still.
 
-    Slurm drains a node a while after the end, when it gives up on a process: an end that is younger than that says
-    nothing yet, and does not end the row.
+    What says nothing against nodes (a cancel, a preemption, the time limit) is no failure: an operator drains nodes
+    on which such executions end. Slurm drains a node a while after the end, when it gives up on a process: an end
+    that is younger than that says nothing yet, and does not end the row.
     """
     row: list[End] = []
     for end in sorted((end for end in ends if end.at <= now), key=lambda end: end.at, reverse=True):
         if any(abs(drained[node] - end.at) <= DRAIN_LAG_S for node in end.nodes if node in drained):
-            row.append(end)
+            if end.outcome in WEIGHT:
+                row.append(end)
         elif now - end.at > DRAIN_LAG_S:
             break
     return row

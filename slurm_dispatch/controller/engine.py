@@ -16,7 +16,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from slurm_dispatch.config.limits import Recent as Counted
-from slurm_dispatch.controller import elders
+from slurm_dispatch.controller import elders, memory
 from slurm_dispatch.controller.ends import look_elder
 from slurm_dispatch.controller.hearsay import FAILURES_MAX, NODES_MAX, Ended, Hearsay, Message
 from slurm_dispatch.controller.siteview import Tally, Whose
@@ -25,7 +25,7 @@ from slurm_dispatch.model.hostlist import expand
 from slurm_dispatch.model.outcome import Action, Outcome
 from slurm_dispatch.records import cessation
 from slurm_dispatch.records.actions import UpdateObject
-from slurm_dispatch.records.changes import held_nodes
+from slurm_dispatch.records.changes import requeued_fields
 from slurm_dispatch.records.describe import notice
 from slurm_dispatch.records.elders import not_ceased
 from slurm_dispatch.records.observation import CessationAnswer, ObjectAlive, ObjectEnded, Unknown
@@ -88,7 +88,20 @@ class Engine:
         goals = landing(state.spec, self._view.cluster)
         # Where the next submission lands is not known where it can land in two places: no node is kept off then.
         site = self._view.of(goals[0] or goals[-1]).site
-        return site.policy(base, self._whose(state), self._tally, self._view.at, self._jitter)
+        policy = site.policy(base, self._whose(state), self._tally, self._view.at, self._jitter)
+        if site.known and _keeps_off(state, policy):
+            policy = replace(policy, spare=self._spare(state, goals[0] or goals[-1]))
+        return policy
+
+    def _spare(self, state: State, place: str) -> int | None:
+        """How many nodes of that cluster can be excluded so that as many as the job had are left."""
+        there = self._view.of(place)
+        nodes = there.site.nodes
+        nodes = self._details.at(place, there.accounting).nodes() if isinstance(nodes, port.Unknown) else nodes
+        own = next((it.execution.nodes for it in reversed(state.submissions) if it.execution is not None), "")
+        if isinstance(nodes, port.Unknown):
+            return None
+        return memory.spare(nodes, self._whose(state).partitions, _names(own))
 
     def observe(self, state: State, observation: Observation) -> Observation:
         """``observation`` with what the site and other objects show."""
@@ -233,12 +246,12 @@ class Engine:
             return None
         decision = state.decision
         ours = state.requeued and decision is not None and decision.action is Action.REQUEUE
-        if ours and decision is not None and any(word.startswith("--begin=") for word in decision.changes):
+        changes = () if decision is None or not ours else decision.changes
+        if any(word.startswith("--begin=") for word in changes):
             return None
         if not ours and (end.final or rule_of(state, policy, end.outcome).action is not Action.REQUEUE):
             return None
-        nodes = held_nodes(state)
-        fields = {"StartTime": "now", **({"ExcNodeList": ",".join(nodes)} if nodes else {})}
+        fields = requeued_fields(state, self._spare(state, self._place(state, it)), changes)
         return UpdateObject(it, current.number, fields)
 
     def tell(self, state: State, action: Tell) -> dict[str, Any] | None:
@@ -361,6 +374,15 @@ class Engine:
                 after[attempt] = kept
         if after != self._counts:
             write_asked(self._record.folder, after)
+
+
+def _keeps_off(state: State, policy: Policy) -> bool:
+    """What is decided or done next may exclude nodes."""
+    if state.phase is Phase.REQUEUING:
+        return True
+    if state.phase is not Phase.ENDED or state.over is None:
+        return False
+    return bool(policy.excluded) or rule_of(state, policy, state.over.outcome).exclude_nodes
 
 
 def _names(nodes: str) -> tuple[str, ...]:

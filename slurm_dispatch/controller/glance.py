@@ -30,6 +30,7 @@ class Glance:
         own words, or what is not listed means.
     :param missing: keys of jobs whose object Slurm does not list.
     :param trouble: why nothing was told, one line, or empty.
+    :param stuck: keys of jobs whose object waits until a person does something, or is in a state that is not known.
     :param reasons: by key, why Slurm lets the object wait, in its own word.
     """
 
@@ -37,6 +38,7 @@ class Glance:
     missing: frozenset[str] = frozenset()
     trouble: str = ""
     reasons: Mapping[str, str] = field(default_factory=dict)
+    stuck: frozenset[str] = frozenset()
 
     @property
     def away(self) -> str:
@@ -61,6 +63,7 @@ def glance(states: Mapping[str, State], port: SlurmPort, home: str = "") -> Glan
     told: dict[str, str] = {}
     missing: set[str] = set()
     reasons: dict[str, str] = {}
+    stuck: set[str] = set()
     troubles: list[str] = []
     for place, there in sorted(found.items()):
         try:
@@ -77,7 +80,9 @@ def glance(states: Mapping[str, State], port: SlurmPort, home: str = "") -> Glan
                 missing.add(key)
             elif queued is not None and queued.state == "PENDING":
                 reasons[key] = queued.reason
-    return Glance(told, frozenset(missing), "; ".join(troubles), reasons)
+            if text is not None and queued is not None and (_held(queued) or _strange(queued)):
+                stuck.add(key)
+    return Glance(told, frozenset(missing), "; ".join(troubles), reasons, frozenset(stuck))
 
 
 def waits_for(state: State) -> str:
@@ -112,12 +117,17 @@ def _queued(state: State, queue: Queue) -> QueueJob | None:
 
 def _held(queued: QueueJob) -> str:
     """What a hold of Slurm's own needs (C043, C057): no tick releases it, so a person must be told."""
+    if queued.reason == "BadConstraints":
+        return (
+            ": no nodes can ever fit what it asks for, says Slurm; change it with `scontrol update`, then "
+            f"`scontrol release {queued.slurm_job_id}`"
+        )
     if queued.reason == "JobHeldAdmin":
         return ": held by an operator, who alone can release it"
     if queued.reason == NEVER:
         return ": what it depends on can never be met any more; `scontrol update` gives it another dependency"
     if held_by(queued.state, queued.reason):
-        return f": held by Slurm; when the cause is gone, `scontrol release {queued.slurm_job_id}` lets it start"
+        return f": held in Slurm; when the cause is gone, `scontrol release {queued.slurm_job_id}` lets it start"
     return ""
 
 

@@ -13,6 +13,7 @@ import time
 from typing import TYPE_CHECKING, Protocol
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
     from types import FrameType
 
     from slurm_dispatch.controller.kick import Kick
@@ -31,21 +32,27 @@ class Pass(Protocol):
 
 
 class Loop:
-    """Ticks until SIGTERM or SIGINT.
+    """Ticks until SIGTERM or SIGINT, or until it is outdated.
 
     :param tick: one pass.
     :param kick: says when a note has come.
     :param interval_s: the time between two full ticks.
+    :param outdated: asked before each full tick but the first: another loop is to go on, with other settings.
     """
 
-    def __init__(self, tick: Pass, kick: Kick, interval_s: float) -> None:
+    def __init__(
+        self, tick: Pass, kick: Kick, interval_s: float, outdated: Callable[[], bool] = lambda: False
+    ) -> None:
         self._tick = tick
         self._kick = kick
         self._interval_s = interval_s
+        self._outdated = outdated
         self._ended = False
 
     def run(self) -> None:
-        """Tick until a signal says to end; a pass that runs is finished first (its parts have deadlines)."""
+        """Tick until a signal says to end, or it is outdated (:attr:`ended` tells which); a pass that runs is
+        finished first (its parts have deadlines).
+        """
         reading, writing = os.pipe()
         os.set_blocking(writing, False)
         os.set_blocking(reading, False)
@@ -71,7 +78,7 @@ class Loop:
         self._ended = True
 
     def _turn(self, signalled: int) -> None:
-        due = time.monotonic()  # of the next full tick
+        first, due = True, time.monotonic()  # of the next full tick
         again: float | None = None  # of the next pass for jobs that are not clear yet
         while not self._ended:
             self._kick.ensure()
@@ -80,7 +87,10 @@ class Loop:
             if kicked == "soon":
                 again = now + TIMELY_S if again is None else min(again, now + TIMELY_S)
             full = now >= due
+            if full and not first and self._outdated():
+                return
             if full:
+                first = False
                 due = now + self._interval_s
             if full or kicked == "now" or (again is not None and now >= again):
                 wanted = self._tick(full)

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 from slurm_dispatch.controller.tickfile import number, rows, text
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
+    from collections.abc import Collection, Iterable, Mapping, Sequence
 
     from slurm_dispatch.slurm.port import Nodes
 
@@ -130,16 +130,30 @@ def excluded(
 
     :param partitions: where the job may run; none named: every partition of the cluster counts as one.
     """
-    wanted = set(partitions)
-    usable = {
-        node.name
-        for node in nodes.nodes
-        if (not wanted or wanted & set(node.partitions)) and not node.drained and node.state != "DOWN"
-    }
+    usable = usable_nodes(nodes, partitions)
     bad = {name: score for name, score in scores(entries, uid, fading, now).items() if score >= THRESHOLD}
     there = sorted((name for name in bad if name in usable), key=lambda name: (-bad[name], name))
     most = max(int(fading.share * len(usable)), 1 if fading.share and len(usable) > 1 else 0)
     return tuple(there[:most])
+
+
+def usable_nodes(nodes: Nodes, partitions: Iterable[str]) -> set[str]:
+    """The nodes of these partitions (none named: of all) that take jobs."""
+    wanted = set(partitions)
+    return {
+        node.name
+        for node in nodes.nodes
+        if (not wanted or wanted & set(node.partitions)) and not node.drained and node.state != "DOWN"
+    }
+
+
+def spare(nodes: Nodes, partitions: Iterable[str], own: Collection[str]) -> int | None:
+    """How many nodes can be excluded for a job so that it still has as many as it had; ``None``: not known.
+
+    :param own: the nodes of its latest execution. They count as nodes that take jobs: those that do not now are
+        among the first to be excluded.
+    """
+    return len(usable_nodes(nodes, partitions) | set(own)) - len(own) if own else None
 
 
 def from_content(content: Mapping[str, Any] | None) -> tuple[Entry, ...]:
@@ -168,5 +182,5 @@ def content(entries: Iterable[Entry]) -> dict[str, Any]:
 
 __all__ = [
     "NAME", "OWNER_MOST", "THRESHOLD", "WEIGHT", "Entry", "Fading", "Failure", "content", "excluded", "from_content",
-    "remember", "scores",
+    "remember", "scores", "spare", "usable_nodes",
 ]  # fmt: skip

@@ -444,6 +444,10 @@ class Controller:
             waits.append(ANSWER_S)
         return min(waits, default=None)
 
+    def idle(self) -> bool:
+        """Nothing that a pass began is under way any more, so that another controller can go on."""
+        return not self._under_way and not self.busy()
+
     def busy(self) -> bool:
         """A command of the site's still runs, whose answer a later pass takes."""
         return self._keeper.busy() or bool(self._keeper.ready())

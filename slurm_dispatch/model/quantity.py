@@ -87,9 +87,13 @@ def parse_moment(text: str, now: float) -> float:
         ) from error
 
 
-def moment(seconds: float) -> str:
-    """The local date and time of Unix seconds, to the minute, with the zone."""
+def moment(seconds: float, *, utc: bool = False) -> str:
+    """The local date and time of Unix seconds, to the minute, with the zone.
+
+    :param utc: not the local one, for a text that must be the same on every host.
+    """
     try:
-        return datetime.fromtimestamp(seconds, timezone.utc).astimezone().strftime("%Y-%m-%d %H:%M %Z")
+        found = datetime.fromtimestamp(seconds, timezone.utc)
+        return (found if utc else found.astimezone()).strftime("%Y-%m-%d %H:%M %Z")
     except (OverflowError, ValueError, OSError):
         return f"{seconds:.0f}"

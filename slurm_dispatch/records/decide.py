@@ -22,7 +22,7 @@ from slurm_dispatch.records.actions import (
     Tell,
     UpdateObject,
 )
-from slurm_dispatch.records.changes import held_nodes, object_fields
+from slurm_dispatch.records.changes import requeued_fields
 from slurm_dispatch.records.decide_elder import elder, suspicion
 from slurm_dispatch.records.decide_holds import NEVER_SUBMITTED_S, close, held, new
 from slurm_dispatch.records.facts import node_key
@@ -252,7 +252,7 @@ def _waiting(state: State, _observation: Observation, _policy: Policy, now: floa
     return [Submit(due.submission, due.changes, due.seq)]
 
 
-def _requeuing(state: State, observation: Observation, _policy: Policy, _now: float) -> list[Action]:
+def _requeuing(state: State, observation: Observation, policy: Policy, _now: float) -> list[Action]:
     """The object ended, and Slurm is to take it again under the same id."""
     current, seen, decision = _last(state), observation.object, state.decision
     it = current.object
@@ -272,10 +272,7 @@ def _requeuing(state: State, observation: Observation, _policy: Policy, _now: fl
         return [AppendFact("requeued", body)]
     actions: list[Action] = []
     if seen.pending:
-        fields = object_fields(decision.changes)
-        nodes = [*fields.get("ExcNodeList", "").split(","), *held_nodes(state)]
-        if any(nodes):
-            fields["ExcNodeList"] = ",".join(dict.fromkeys(filter(None, nodes)))
+        fields = requeued_fields(state, policy.spare, decision.changes)
         actions.append(UpdateObject(it, current.number, fields))
     over = max((end.restart for end in current.ends if end.restart is not None), default=0)
     restart = over + 1 if seen.restart is None else seen.restart

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from slurm_dispatch.errors import one_line
+from slurm_dispatch.model.outcome import Action, Outcome
 from slurm_dispatch.records.state import Phase, Settled, State
 
 if TYPE_CHECKING:
@@ -76,14 +77,23 @@ def _ended(body: Mapping[str, Any]) -> str:
 def _end(body: Mapping[str, Any]) -> str:
     state = body["evidence"].get("state")
     then = "" if body["final"] else "; Slurm restarts it"
-    return f"Slurm job {body['slurm_job_id']} ended: {body['outcome']}" + (f" ({state})" if state else "") + then
+    by = ""
+    if body["outcome"] == Outcome.CANCELLED.value:
+        uid = body["evidence"].get("by_uid")
+        by = "" if uid is None else f", by {'root' if uid == 0 else f'uid {uid}'}"
+    return f"Slurm job {body['slurm_job_id']} ended: {body['outcome']}" + (f" ({state})" if state else "") + by + then
 
 
 def _decision(body: Mapping[str, Any]) -> str:
     what = f"{body['outcome']}: {body['action']}"
     if body["submission"] is not None:
-        what += f" as submission {body['submission']}"
-    budget = "" if body["budget"] is None else f", {body['budget_used']} of {body['budget']} were used"
+        what += ", then" if body["action"] == Action.HOLD.value else " as"
+        what += f" submission {body['submission']}"
+    budget = ""
+    if body["free"]:
+        budget = " (it costs no budget)"
+    elif body["budget"] is not None and body["why"] != "budget":
+        budget = f" (of its budget {body['budget_used']} of {body['budget']} were used)"
     changes = _change(body)
     return f"{what}{changes}, because {body['reason']}{budget}"
 
@@ -119,7 +129,9 @@ def _told(body: Mapping[str, Any]) -> str:
         "expired": "that the hold ran out",
         "notice": f"of fact {body['on']}",
     }
-    how = "" if body["status"] is None else f" (notify command: {body['status']})"
+    if body["status"] is None:
+        return f"nobody told the owner {what[body['what']]}: there is no notify command, or it did not run to its end"
+    how = "" if body["status"] == 0 else f"; the notify command ended with {body['status']}"
     return f"the owner was told {what[body['what']]}{how}"
 
 

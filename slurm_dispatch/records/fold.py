@@ -232,7 +232,8 @@ class Folding(HoldFacts):
         execution = submission.last_started(end.restart)
         if execution is not None:
             self.node_hours += execution.node_hours(fact.at)
-            if submission is self.current:
+            # A script that never ran could not save: launches that fail have a limit of their own.
+            if submission is self.current and end.outcome is not Outcome.LAUNCH_FAILED:
                 self.no_progress = 0 if execution.progressed else self.no_progress + 1
 
     def _suspected(self, fact: Fact, body: Any) -> None:

@@ -44,6 +44,8 @@ class Policy:
     :param excluded: nodes of the node memory for the job's partition, capped.
     :param exclude_max: the most nodes that one submission excludes; the nodes of the execution that just ended
         are excluded too only while all of them fit.
+    :param spare: how many nodes can be excluded so that as many as the job had still take jobs in its partitions;
+        ``None``: not known. The nodes that the job had count as if they did.
     :param breaker: why the site's breaker is open, or ``None``.
     :param maintenance_until: Unix seconds, with this job's spread, when the maintenance that is on now ends for
         it; ``None``: none is on.
@@ -59,6 +61,7 @@ class Policy:
     limits: Limits = field(default_factory=Limits)
     excluded: tuple[str, ...] = ()
     exclude_max: int = 16
+    spare: int | None = None
     breaker: str | None = None
     maintenance_until: float | None = None
     holds_until: float | None = None

@@ -55,6 +55,9 @@ def _again(state: State, fact: Fact) -> Replayed:
         found = decide(state, policy, now).body()
     except BadDataError as error:
         return Replayed(fact.seq, None, recorded, {}, trouble=str(error))
+    # What an older version did not write is as if nothing had been known of it.
+    stood_on = recorded["inputs"]
+    found["inputs"] = {name: it for name, it in found["inputs"].items() if it is not None or name in stood_on}
     differs = tuple(sorted(name for name, value in found.items() if recorded.get(name) != value))
     return Replayed(fact.seq, not differs, recorded, found, differs)
 

@@ -12,7 +12,8 @@ from typing import TYPE_CHECKING, Any
 
 from slurm_dispatch.errors import BadDataError, UsageError
 from slurm_dispatch.model.outcome import Action, Outcome
-from slurm_dispatch.records.changes import changes
+from slurm_dispatch.model.quantity import moment
+from slurm_dispatch.records.changes import changes, exclusion_refused
 from slurm_dispatch.records.inputs import inputs_of
 from slurm_dispatch.rules.applied import RECOVERING, Applied, applied
 from slurm_dispatch.rules.rule import Rule, first_match, parse_rules
@@ -176,9 +177,9 @@ def _forbidden(state: State, policy: Policy, found: Verdict, now: float) -> tupl
     if len(state.submissions) >= cap:
         return "max_submissions", f"{len(state.submissions)} submissions are the most that this job may have"
     if spec.until is not None and now >= spec.until:
-        return "until", "the date until which this job may be submitted has passed"
+        return "until", f"it may be submitted until {moment(spec.until, utc=True)} only"
     if spec.max_node_hours is not None and state.node_hours >= spec.max_node_hours:
-        hours = f"{state.node_hours:.1f} of {spec.max_node_hours:g}"
+        hours = f"{state.node_hours:.2f} of {spec.max_node_hours:g}"
         return "max_node_hours", f"{hours} node-hours are used"
     if found.free:
         return None
@@ -271,6 +272,8 @@ def _recover(state: State, policy: Policy, found: Verdict, now: float) -> Verdic
     reason = found.reason
     if found.rule.action is Action.REQUEUE:
         reason = f"{reason}, and Slurm does not requeue it"
+    if exclusion_refused(state):
+        reason = f"{reason}; at once and without --exclude, which sbatch may have refused"
     return replace(
         found,
         action=Action.RESUBMIT,

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from slurm_dispatch.records.facts import Fact
-    from slurm_dispatch.records.state import Holding, State
+    from slurm_dispatch.records.state import Holding, State, Submission
 
 
 LIMITS = ("Assoc", "QOS", "MaxJob", "MaxCpu", "MaxNode", "MaxGRES", "MaxMem", "JobArrayTaskLimit")
@@ -64,7 +64,7 @@ def explain(
     """
     decision, policy = state.decision, policy or Policy()
     if decision is None:
-        what = "nothing was decided yet: " + _nothing_yet(state)
+        what = "nothing was decided yet: " + _nothing_yet(state, pending_reason)
         return Why(
             state_text(state), None, what, None, budget=_budgets(state, policy), caps=_caps(state, policy),
             would_change=_would_change(state, pending_reason), helper=silent_text(state),
@@ -88,7 +88,7 @@ def explain(
     )
 
 
-def _nothing_yet(state: State) -> str:
+def _nothing_yet(state: State, reason: str) -> str:
     if state.phase is Phase.NEW and state.spec.supersedes is not None:
         return f"it goes on once job {state.spec.supersedes} is closed and it is known what still runs of it"
     if state.phase is Phase.QUEUED and state.spec.shared and state.current is not None and state.current.ends:
@@ -98,7 +98,7 @@ def _nothing_yet(state: State) -> str:
     texts = {
         Phase.NEW: "sbatch was not called",
         Phase.SUBMITTING: "its first submission has no answer",
-        Phase.QUEUED: "its first submission waits in Slurm",
+        Phase.QUEUED: "its first submission waits in Slurm" + (f" ({reason})" if reason else ""),
         Phase.RUNNING: "its first submission runs",
     }
     return texts.get(state.phase, state_text(state))
@@ -159,7 +159,7 @@ def _would_change(state: State, reason: str) -> tuple[str, ...]:
         by_job = None if state.closed is None else state.closed.by_job
         return () if by_job is not None else (f"dispatch reopen {key} --reason ...",)
     if state.holding is not None:
-        return (f"dispatch release {key} --reason ...", *_lifts(state, state.holding))
+        return (*_first(state, state.holding), f"dispatch release {key} --reason ...", *_lifts(state, state.holding))
     if phase in {Phase.QUEUED, Phase.RUNNING}:
         lines = [] if state.hold is None else [f"dispatch release {key}: a person holds what comes next"]
         if state.slurm_hold is not None and state.object is not None:
@@ -167,9 +167,10 @@ def _would_change(state: State, reason: str) -> tuple[str, ...]:
         if state.elder is not None and state.elder.suspected is not None:
             nodes = ", ".join(state.elder.suspected.nodes)
             lines.append(f"that {nodes} answers before the replacement runs: then the replacement is cancelled")
-            if phase is Phase.QUEUED and reason.startswith(LIMITS):
-                old = "" if state.elder.object is None else f", Slurm job {state.elder.object.slurm_job_id}"
-                lines.append(f"that its own old object{old} ends: the replacement waits behind its limits ({reason})")
+            if phase is Phase.QUEUED and reason:
+                lines.append(_behind(state.elder, reason))
+        elif phase is Phase.QUEUED and reason:
+            lines.append(f"that Slurm starts it, which lets it wait ({reason})")
         return (*lines, "a durable save with a greater step: it gives the budgets back")
     return (f"dispatch hold {key} --reason ...", f"dispatch cancel {key}")
 
@@ -181,6 +182,30 @@ def _released(slurm_job_id: int, reason: str) -> str:
     if reason == NEVER:
         return f"that what it depends on is changed: scontrol update JobId={slurm_job_id} Dependency=..."
     return f"scontrol release {slurm_job_id}, once what Slurm holds it for ({reason}) is gone"
+
+
+def _behind(elder: Submission, reason: str) -> str:
+    """What the replacement of a suspected object waits for: often for that object itself."""
+    old = "its own old object" + ("" if elder.object is None else f" (Slurm job {elder.object.slurm_job_id})")
+    if reason.startswith(LIMITS):
+        return f"that {old} ends: the replacement waits behind its limits ({reason})"
+    nodes = "its nodes" if elder.execution is None else elder.execution.nodes
+    return f"that Slurm finds nodes for the replacement ({reason}); {old} still has {nodes}"
+
+
+_RAISES = {
+    "max_submissions": "--max-submissions N",
+    "max_node_hours": "--max-node-hours HOURS",
+    "until": "--until DATE",
+}
+
+
+def _first(state: State, holding: Holding) -> tuple[str, ...]:
+    """What to do before the release, where it is held again after the next end otherwise."""
+    option = _RAISES.get(holding.why)
+    if option is None:
+        return ()
+    return (f"dispatch update {state.spec.job} {option}, before the release: else the next end holds it again",)
 
 
 def _lifts(state: State, holding: Holding) -> tuple[str, ...]:

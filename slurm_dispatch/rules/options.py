@@ -209,7 +209,7 @@ RULE_OPTIONS: tuple[RuleOption, ...] = (
     ),
     RuleOption(
         "exclude-nodes", "exclude_nodes", None, str, _AGAIN, "exclude-nodes",
-        "the next submission stays off the nodes of this execution",
+        "the next submission stays off the nodes of this execution, as far as enough others are there",
     ),
     RuleOption(
         "time", "time", _growth(parse_duration, "1.5x..3d"), _write_growth(duration), _RESUBMIT, "time=1.5x..3d",

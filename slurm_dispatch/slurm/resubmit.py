@@ -82,7 +82,7 @@ def resubmission(
     added += [_merged(change, recorded.last("exclude") or given.last("exclude")) for change in changes]
     if _collide(changes, recorded.last("nodelist") or given.last("nodelist")):
         gone.add("nodelist")  # the two together ask for nodes that are not to be had
-    # sbatch takes one way to ask for memory on a command line, and that one stands above the script's.
+    # sbatch takes one way to ask for memory, and counts the script's directives and the command line together.
     grown = MEMORY if any(change.startswith("--mem=") for change in changes) else frozenset[str]()
     kept = without_options(spec.argv, gone | grown)
     variables = {name: value for name, value in recorded_variables(environment).items() if name not in _CARRIED}
@@ -93,7 +93,8 @@ def resubmission(
     own, handed = _split_environment(variables, export.value if export is not None else None, marks)
     if export is not None and handed is None:
         added += _by_value(export.value or "", variables)
-    repeated = script if spec.wrap else without(script, gone)
+    named = {name for name in MEMORY if parse([*kept, *changes]).last(name) is not None}
+    repeated = script if spec.wrap else without(script, gone | (MEMORY - named if named else set()))
     where_to = (f"--clusters={cluster}",) if cluster else ()
     options = (*kept, *where_to, *added, f"--comment={comment_with(spec.comment, word)}")
     changed = repeated != script

@@ -142,9 +142,9 @@ def _suspicion(plan: Plan) -> list[str]:
         if most >= timeout:
             text = f"{text}, often earlier: --suspect gains little here"
     what = f"--suspect {duration(after)}: a node that does not respond for so long from the first tick that sees it"
-    others = f"While more than {plan.site.suspect_count} nodes or {plan.site.suspect_share * 100:g} % are silent"
-    return [f"{what} is taken for lost. {text}. {others}, it waits for Slurm"]
-
+    share = f"{plan.site.suspect_share * 100:g} % of all nodes"
+    others = f"While more nodes are silent than {plan.site.suspect_count} and than {share}, it waits for Slurm"
+    return [f"{what} is taken for lost. {text}. {others}"]
 
 
 def missing_hooks(plan: Plan) -> list[str]:

@@ -49,9 +49,10 @@ def short_plan(plan: Plan) -> list[str]:
     """The plan in a few lines, for ``dispatch sbatch``, with what the person should know before the job starts."""
     lines: list[str] = []
     groups: dict[str, list[str]] = {}
+    narrow = {row.outcome for row in plan.rows if row.when}
     for row in plan.rows:
         if row.outcome is not Outcome.COMPLETED and not plan.off(row.outcome):
-            groups.setdefault(_group(row), []).append(_word(row))
+            groups.setdefault(_group(row), []).append(_word(row, among=row.outcome in narrow))
     order = [str(action) for action in Action]
     for group in sorted(groups, key=lambda text: order.index(text.split(" ", maxsplit=1)[0])):
         lines += _continued(f"plan: {group} after {', '.join(groups[group])}")
@@ -67,8 +68,9 @@ def _group(row: PlanRow) -> str:
     return f"{row.action} for {duration(row.applied.hold_for_s)}"
 
 
-def _word(row: PlanRow) -> str:
-    details = [row.when] if row.when else []
+def _word(row: PlanRow, *, among: bool) -> str:
+    """:param among: other rows are about some ends of this outcome."""
+    details = [row.when or "otherwise"] if among else []
     if row.budget is not None and row.action is not Action.HOLD:
         details.append("once" if row.budget == 1 else f"{row.budget} times")
     return f"{row.outcome} ({', '.join(details)})" if details else str(row.outcome)

@@ -13,7 +13,7 @@ from slurm_dispatch.config.kinds import REQUIRED
 from slurm_dispatch.config.limits import Limit
 from slurm_dispatch.config.settings import HOOKS, LIMIT_SETTINGS, SETTINGS
 from slurm_dispatch.config.site import Site, load_site, parse_site
-from slurm_dispatch.errors import ConfigurationError
+from slurm_dispatch.errors import ConfigurationError, DeniedError
 from slurm_dispatch.rules.rule import parse_rules
 
 if TYPE_CHECKING:
@@ -175,6 +175,16 @@ def test_no_file_is_a_clear_error(tmp_path: Path) -> None:
     with pytest.raises(ConfigurationError, match=r"there is no .*none") as caught:
         load_site(str(tmp_path / "none"))
     assert "DISPATCH_CONFIG" in caught.value.line()
+
+
+def test_a_file_that_its_readers_may_not_read_says_which_mode_it_needs(monkeypatch: pytest.MonkeyPatch) -> None:
+    def denied(path: str, most: int) -> bytes:
+        raise DeniedError(f"reading {path}: Permission denied")
+
+    monkeypatch.setattr("slurm_dispatch.config.site.read_regular", denied)
+    with pytest.raises(ConfigurationError, match="Permission denied") as caught:
+        load_site("/etc/slurm-dispatch/dispatch.toml")
+    assert "0644" in caught.value.line()
 
 
 def test_the_variable_names_the_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

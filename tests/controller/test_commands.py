@@ -8,6 +8,10 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from slurm_dispatch.cli.tick import Renewal, make_controller
+from slurm_dispatch.config.site import load_site
+from slurm_dispatch.controller.kick import Kick
+from slurm_dispatch.controller.loop import Loop
 from tests.controller.sites import Site, make_site
 
 if TYPE_CHECKING:
@@ -62,6 +66,39 @@ def test_a_configuration_that_is_wrong_is_one_line(site: Site) -> None:
     assert done.returncode == 78, done.stderr
     assert "nonsense" in done.stderr
     assert done.stderr.count("\n") == 1
+
+
+def test_settings_that_change_count_in_a_loop_that_runs(
+    site: Site, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Cron's ticks read the file each time: both must decide by the same."""
+    config = site.folder / "dispatch.toml"
+    monkeypatch.setenv("DISPATCH_CONFIG", str(config))
+    text = config.read_text()
+    renewal = Renewal(load_site(), make_controller(load_site()))
+    first = renewal.controller
+    passes: list[str] = []
+
+    def turn(full: bool) -> float | None:
+        assert full
+        passes.append(config.read_text().removeprefix(text))
+        now = ("rules = [", "", '# nothing new\n', 'rules = ["failed:stop"]\n')[len(passes) - 1 :][:1]
+        config.write_text(text + now[0])
+        return None
+
+    monkeypatch.setattr(Kick, "ensure", lambda _: None)
+    loop = Loop(turn, Kick("/nowhere", lambda work, deadline_s: work()), 0.01, renewal.is_due)
+    loop.run()
+    assert not loop.ended
+    assert passes == ["", "rules = [", "", "# nothing new\n"]
+    assert [rule.text for rule in renewal.site.rules] == ["failed:stop"]
+    assert renewal.controller is not first
+    assert [rule.text for rule in renewal.controller._means.policy.rules] == ["failed:stop"]
+    said = capsys.readouterr().err.splitlines()
+    assert len(said) == 2, said
+    assert said[0].startswith(f"dispatch: {config} is not TOML: ")
+    assert said[0].endswith("; the settings of before go on")
+    assert said[1] == f"dispatch: the settings of {config} have changed; the new ones count from now on"
 
 
 @pytest.mark.parametrize("command", ["tick", "cancel"])

@@ -238,7 +238,8 @@ def test_no_two_executions_in_a_row_end_on_a_node_that_is_suspect(rig: SiteRig) 
 
 
 def test_of_the_nodes_of_an_execution_those_in_trouble_are_blamed(rig: SiteRig) -> None:
-    rig.slurm.node("c3", "IDLE")
+    for node in ("c3", "c4"):
+        rig.slurm.node(node, "IDLE")
     write_file(rig.tick_folder, "memory", {"entries": [["c9", time.time(), 0.1, "abc", 1, 7, "failed", "low"]]})
     key = rig.job()
     number = rig.object(key)
@@ -251,6 +252,26 @@ def test_of_the_nodes_of_an_execution_those_in_trouble_are_blamed(rig: SiteRig) 
     assert rig.last(key, "end").body["evidence"]["nodes"] == ["c2"]
     assert [entry.node for entry in rig.hints().memory] == ["c9", "c2"]
     assert "--exclude=c2" in rig.slurm.job(rig.object(key))["argv"]
+
+
+@pytest.mark.parametrize(("rule", "nodes"), [("resubmit", "c[1-2]"), ("requeue", "c[1-2]"), ("requeue", "c1")])
+def test_a_job_that_needs_every_node_keeps_off_none(rig: SiteRig, rule: str, nodes: str) -> None:
+    """sbatch would refuse it; an object that was requeued would wait as BadConstraints, and for good."""
+    key = rig.job(f"failed:{rule},exclude-nodes")
+    number = rig.object(key)
+    rig.slurm.start(number, nodes=nodes)
+    rig.start_note(key, number, rig.slurm.job(number)["start_time"], nodes=nodes)
+    rig.tick()
+    rig.ends(key, "FAILED", exit_status=1)
+    rig.settle()
+    excluded = nodes == "c1"
+    assert rig.decided(key)["action"] == rule
+    assert rig.decided(key)["changes"] == (["--exclude=c1"] if excluded else [])
+    if rule == "requeue":
+        fields = rig.slurm.job(number)["updated"]
+        assert fields.get("ExcNodeList") == ("c1" if excluded else None), fields
+    else:
+        assert "--exclude" not in " ".join(rig.slurm.job(rig.object(key))["argv"])
 
 
 def test_without_a_list_of_nodes_nothing_is_avoided(rig: SiteRig) -> None:

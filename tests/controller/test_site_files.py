@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import pytest
@@ -342,6 +343,10 @@ def test_many_jobs_with_store_errors_at_once() -> None:
     assert breaker.judge(Breaker(), three, {}, BOUNDS, NOW).of(1001) is None
     four = recent.updated(Recent(), NOW, ends=ends(4, 1001, "store_error"))
     assert "4 jobs with store_error" in str(breaker.judge(Breaker(), four, {}, BOUNDS, NOW).of(1001))
+    one = recent.updated(Recent(), NOW, ends=ends(1, 1001, "store_error"))
+    first = replace(BOUNDS, store_errors=1)  # the least that the setting can be
+    assert "1 jobs with store_error of one user in 10m" in str(breaker.judge(Breaker(), one, {}, first, NOW).of(1001))
+    assert breaker.judge(Breaker(), one, {}, replace(BOUNDS, store_errors=0), NOW).of(1001) is None
     again = recent.updated(three, NOW, ends=[End(NOW, "j1001x0", 2, 1001, "store_error", ())])
     assert breaker.judge(Breaker(), again, {}, BOUNDS, NOW).of(1001) is None  # three jobs still
 
@@ -357,6 +362,17 @@ def test_executions_in_a_row_that_leave_nodes_drained() -> None:
     assert breaker.judge(Breaker(), row, {"c1": NOW - 5.0}, BOUNDS, NOW) == Breaker()
     assert breaker.judge(Breaker(), row, {"c1": NOW - 9_000.0, "c2": NOW}, BOUNDS, NOW) == Breaker()  # drained before
     assert breaker.judge(Breaker(), row, {}, BOUNDS, NOW) == Breaker()  # a person brought them back
+
+
+def test_what_ends_on_nodes_that_an_operator_drains_opens_no_breaker() -> None:
+    """Jobs run out there, are preempted or cancelled: nothing speaks against the nodes."""
+    drained = {"c1": NOW - 5.0}
+    for outcome in ("timeout", "unfinished", "preempted", "cancelled", "out_of_memory"):
+        row = recent.updated(Recent(), NOW, ends=ends(5, 1001, outcome, "c1"))
+        assert breaker.judge(Breaker(), row, drained, BOUNDS, NOW) == Breaker(), outcome
+    among = [*ends(2, 1001, "failed", "c1"), *ends(4, 1002, "preempted", "c1"), *ends(1, 1003, "node_fail", "c1")]
+    found = breaker.judge(Breaker(), recent.updated(Recent(), NOW, ends=among), drained, BOUNDS, NOW)
+    assert found.reason == "3 executions in a row left a node drained"
 
 
 def test_what_happened_counts_once_and_is_forgotten() -> None:

@@ -7,6 +7,9 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from slurm_dispatch.records.why import explain
+from tests.records.life import KEY, Life
+
 if TYPE_CHECKING:
     from tests.people.desk import Desk
 
@@ -18,8 +21,9 @@ def test_why_says_what_was_decided_and_what_would_change_it(desk: Desk) -> None:
     assert "by the rule: failed:hold\n" in text
     assert f"Slurm job {desk.rig.object(key)} ended: failed (FAILED)" in text
     assert f"  dispatch release {key} --reason ...\n" in text
-    assert "\n  now: 20" in text  # a date, and no number of seconds
-    assert "\n  longest_hold_s: 14d\n" in text
+    assert "\n  it was: 20" in text  # a date, and no number of seconds
+    assert "\n  the longest hold: 14d\n" in text
+    assert "failed: hold, then submission 2, because" in text
     content = json.loads(desk.ok("why", key, "--json"))
     assert (content["job"], content["rule"], content["decision"]) == (key, "failed:hold", 6)
     assert float(dict(content["inputs"])["now"]) > 1e9
@@ -36,6 +40,26 @@ def test_why_says_what_was_decided_and_what_would_change_it(desk: Desk) -> None:
 )
 def test_why_where_nothing_waits_for_a_decision(desk: Desk, made: str, says: str) -> None:
     assert says in desk.ok("why", getattr(desk, made)())
+
+
+@pytest.mark.parametrize(
+    ("why", "option"),
+    [("max_submissions", "--max-submissions N"), ("max_node_hours", "--max-node-hours HOURS"),
+     ("until", "--until DATE")],
+)  # fmt: skip
+def test_a_cap_is_to_be_raised_before_the_release(why: str, option: str) -> None:
+    """A release does not raise it, and the next end would hold the job again."""
+    life = Life().run(1).end(1, "preempted").holds(2, why=why)
+    first, second = explain(life.state, life.facts).would_change
+    assert first == f"dispatch update {KEY} {option}, before the release: else the next end holds it again"
+    assert second == f"dispatch release {KEY} --reason ..."
+    life = Life().run(1).end(1, "preempted").holds(2, why="budget")
+    assert explain(life.state, life.facts).would_change == (second,)
+
+
+def test_why_slurm_lets_the_first_submission_wait() -> None:
+    life = Life().intent(1).submitted(1)
+    assert "waits in Slurm (JobHeldUser)" in explain(life.state, life.facts, pending_reason="JobHeldUser").what
 
 
 def test_a_person_who_holds_what_comes_is_named(desk: Desk) -> None:

@@ -442,7 +442,7 @@ def test_a_requeue_is_asked_for_and_recorded_once_slurm_has_it_again() -> None:
     life = requeuing()
     assert ask(life, sees(GONE)) == [Requeue(OBJECT, 1)]
     assert kinds(ask(life, sees(Unknown("away")))) == ["Nothing"]
-    update, back = ask(life, sees(BACK))
+    update, back = ask(life, sees(BACK), replace(POLICY, spare=2))
     assert update == UpdateObject(OBJECT, 1, {"StartTime": "now", "ExcNodeList": "c1,c2"})
     assert back == AppendFact("requeued", {"submission": 1, "slurm_job_id": 101, "restart": 1})
     take(life, [back])
@@ -463,9 +463,11 @@ def test_a_requeued_run_keeps_off_nodes_that_still_hold_the_old_one() -> None:
     life.add("node", **node, node="c1", clean=True, verified=True)
     life.add("node", **node, node="c2", clean=None, verified=True)
     life.end(1, "preempted").decided("requeue", changes=["--begin=now+30", "--exclude=c9", "--time=0-02:00:00"])
-    update, _ = ask(life, sees(BACK))
-    assert isinstance(update, UpdateObject)
-    assert update.fields == {"StartTime": "now+30", "ExcNodeList": "c9,c2", "TimeLimit": "0-02:00:00"}
+    others = {"StartTime": "now+30", "TimeLimit": "0-02:00:00"}
+    for spare, excluded in ((2, {"ExcNodeList": "c9,c2"}), (1, {"ExcNodeList": "c9"}), (0, {}), (None, {})):
+        update, _ = ask(life, sees(BACK), replace(POLICY, spare=spare))
+        assert isinstance(update, UpdateObject)
+        assert update.fields == {**others, **excluded}, spare  # without a node left Slurm would never start it
 
 
 def test_a_requeued_object_that_runs_already_is_not_changed() -> None:

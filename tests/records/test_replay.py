@@ -112,6 +112,13 @@ def test_a_decision_of_a_version_without_inputs_cannot_be_told() -> None:
     assert "do not say what it stands on" in found.trouble
 
 
+def test_an_input_that_an_older_version_did_not_have_changes_nothing() -> None:
+    life = by_itself(Life().run(1).end(1, "node_fail"))
+    life.facts[-1].body["inputs"].pop("spare")
+    (found,) = replay(life.facts)
+    assert (found.same, found.differs) == (True, ())
+
+
 def test_an_intent_that_was_left_to_a_person_comes_out_again() -> None:
     life = Life(make_spec(shared=True)).intent(1).add("watched", submission=1, host="ctl", first_seen=0)
     seen = replace(BLIND, lookups=Lookups(1, Absent(), Absent(), Absent()))
@@ -173,6 +180,12 @@ def test_why_says_that_a_replacement_waits_behind_its_own_old_object() -> None:
     lines = explain(life.state, life.facts, pending_reason="Priority").would_change
     assert not any("behind its limits" in line for line in lines)
     assert any("that c1 answers" in line for line in lines)
+    nodes = "that Slurm finds nodes for the replacement (Priority)"
+    assert f"{nodes}; its own old object (Slurm job 101) still has c[1-2]" in lines
+    life = Life().run(1).end(1, "preempted").resubmit(2).intent(2, 6).submitted(2)
+    assert "that Slurm starts it, which lets it wait (Priority)" in explain(
+        life.state, life.facts, pending_reason="Priority"
+    ).would_change
 
 
 # Persons

@@ -71,6 +71,10 @@ def test_executions_in_a_row_without_progress() -> None:
     life = Life(spec).round(1).run(2).progress(2, 5).end(2, "preempted")
     assert life.state.no_progress == 0
     assert decided(life)["action"] == "resubmit"
+    # Slurm has nodes started for it, and slurmd could not open its output, say.
+    life = Life(make_spec(no_progress=1)).run(1).end(1, "launch_failed")
+    assert life.state.no_progress == 0
+    assert decided(life)["action"] == "resubmit"
 
 
 def test_a_launch_that_failed_is_no_execution_without_progress() -> None:
@@ -215,6 +219,36 @@ def test_nodes_are_excluded_those_to_blame_first() -> None:
 def test_a_replacement_on_suspicion_goes_to_other_nodes_whatever_the_cap() -> None:
     life = Life(make_spec(rules=("suspect:resubmit",))).run(1).suspected(1, ("c1", "c2"))
     assert changes(life, Policy(exclude_max=0)) == ["--exclude=c1,c2"]
+
+
+def test_so_many_nodes_are_left_as_the_job_had() -> None:
+    """c[1-2] and c7 of four: two must be left, or Slurm refuses the job, or lets it wait for good."""
+    life = lives(outcome="node_fail")
+    assert changes(life, Policy(excluded=("c7", "c1"), spare=3)) == ["--exclude=c1,c2,c7"]
+    assert changes(life, Policy(excluded=("c7", "c1"), spare=2)) == ["--exclude=c1,c2"]
+    assert changes(life, Policy(excluded=("c7", "c1"), spare=1)) == ["--exclude=c7"]
+    assert changes(life, Policy(excluded=("c7", "c1"), spare=0)) == []
+    preempted = lives(outcome="preempted")
+    assert changes(preempted, Policy(excluded=("c7", "c8"), spare=1)) == ["--exclude=c7"]
+    assert changes(preempted, Policy(excluded=("c7", "c8"), spare=0)) == []
+
+
+def test_what_sbatch_refused_with_nodes_excluded_is_made_again_at_once_without() -> None:
+    life = lives(outcome="node_fail").decided("resubmit", submission=2, changes=["--exclude=c1,c2"])
+    life.add("intent", submission=2, word=str(life.spec.word(2)), host="ctl", deadline=life.at, wait_s=1.0,
+             changes=["--exclude=c1,c2"], decision=life.state.seq)  # fmt: skip
+    life.add("rejected", submission=2, status=1, message="Requested node configuration is not available")
+    found = decided(life, Policy(excluded=("c7",)))
+    assert (found["outcome"], found["action"], found["submission"]) == ("launch_failed", "resubmit", 3)
+    assert (found["changes"], found["not_before"]) == ([], None)
+    assert "without --exclude" in found["reason"]
+    life.add("decision", **found).add(
+        "intent", submission=3, word=str(life.spec.word(3)), host="ctl", deadline=life.at, wait_s=1.0, changes=[],
+        decision=life.state.seq,
+    )  # fmt: skip
+    life.add("rejected", submission=3, status=1, message="Requested node configuration is not available")
+    assert decided(life)["not_before"] is not None, "what was refused as it is, is not tried again at once"
+    assert replay(life.facts)[-1].same
 
 
 def test_limits_grow_from_what_the_object_had_up_to_the_ceiling() -> None:

@@ -183,3 +183,14 @@ def test_memory_is_asked_for_in_one_way() -> None:
     spec = replace(SPEC, argv=("--nodes=2", "--mem-per-cpu=2G"))
     assert again(spec, changes=("--mem=64G",)).argv[:2] == ("--nodes=2", "--mem=64G")
     assert again(spec, changes=("--time=1",)).argv[:3] == ("--nodes=2", "--mem-per-cpu=2G", "--time=1")
+    # It counts the script's directives too (seen on 24.11).
+    script = b"#!/bin/sh\n#SBATCH --mem-per-cpu=100M --time=5\n#SBATCH --nodes=2\ntrue\n"
+    left = again(replace(SPEC, argv=()), script, changes=("--mem=64G",)).script
+    assert b"mem-per-cpu" not in left
+    assert b"--time=5" in left
+    assert b"--nodes=2" in left
+    # By dispatch update, with the command line's way to ask for it.
+    assert b"mem-per-cpu" not in again(replace(SPEC, argv=("--mem=1G",)), script).script
+    # Nothing is put into another form without need.
+    assert again(replace(SPEC, argv=("--mem-per-cpu=1G",)), script).script == b""
+    assert again(replace(SPEC, argv=()), script, changes=("--time=1",)).script == b""

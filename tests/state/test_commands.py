@@ -16,6 +16,7 @@ from slurm_dispatch.cli.layout import age, both, table
 from slurm_dispatch.cli.main import main
 from slurm_dispatch.errors import DispatchError
 from slurm_dispatch.model.identity import Word
+from slurm_dispatch.records.describe import fact_text
 from slurm_dispatch.slurm.commands import SlurmCommands
 from slurm_dispatch.slurm.port import Queue, QueueJob
 from slurm_dispatch.state import read as reading
@@ -227,11 +228,46 @@ def test_show_reads_well(folder: StateFolder, capsys: pytest.CaptureFixture[str]
     assert (rows[1][:3], rows[1][-1]) == (["2", "102", "-"], "-")
 
 
+def test_an_execution_that_runs_has_not_the_end_of_the_one_before(
+    folder: StateFolder, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A requeue: two executions of one object."""
+    life = new_life().run(1).end(1, "failed", final=False, restart=0).started(1, restart=1)
+    store(folder, life)
+    rows = [line.split() for line in run(capsys, "show", KEY)[1].splitlines() if line[:1].isdigit()]
+    assert [(row[2], row[-1]) for row in rows if row[0] == "1"] == [("1000000", "failed"), ("1000001", "-")]
+
+
+def test_an_end_without_a_restart_count_is_of_the_last_execution(
+    folder: StateFolder, capsys: pytest.CaptureFixture[str]
+) -> None:
+    store(folder, new_life().run(1).end(1, "failed", restart=None))
+    rows = [line.split() for line in run(capsys, "show", KEY)[1].splitlines() if line[:1].isdigit()]
+    assert rows[0][-1] == "failed"
+
+
+def test_a_submission_that_gave_way_before_it_ran_is_replaced(
+    folder: StateFolder, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A person adopted a save: what waited in Slurm was cancelled, and the number after the adopted one is next."""
+    life = new_life().intent(1).submitted(1)
+    life.add("adopted", submission=2, publication="a", name="b", reason="")
+    life.intent(3, life.state.seq).submitted(3)
+    store(folder, life)
+    rows = [line.split() for line in run(capsys, "show", KEY)[1].splitlines() if line[:1].isdigit()]
+    assert [(row[0], row[-1]) for row in rows if row[0] in "13"] == [("1", "replaced"), ("3", "-")]
+
+
 NOT_LISTED = (
     f"not listed; a tick takes its end from accounting, and where that has none dispatch cancel {KEY} closes the job"
 )
 NEVER = "what it depends on can never be met any more; `scontrol update` gives it another dependency"
-HELD = "held by Slurm; when the cause is gone, `scontrol release 101` lets it start"
+STRANGE = "a state that this version does not know; nothing is done about it"
+NO_NODES = (
+    "no nodes can ever fit what it asks for, says Slurm; change it with `scontrol update`, then "
+    "`scontrol release 101`"
+)
+HELD = "held in Slurm; when the cause is gone, `scontrol release 101` lets it start"
 
 
 @pytest.mark.parametrize(
@@ -243,6 +279,8 @@ HELD = "held by Slurm; when the cause is gone, `scontrol release 101` lets it st
         ({"reason": "JobHeldAdmin"}, "PENDING (JobHeldAdmin): held by an operator, who alone can release it"),
         ({"reason": "JobHoldMaxRequeue"}, f"PENDING (JobHoldMaxRequeue): {HELD}"),
         ({"reason": "DependencyNeverSatisfied"}, f"PENDING (DependencyNeverSatisfied): {NEVER}"),
+        ({"state": "FROBBED", "reason": "None"}, f"FROBBED: {STRANGE}"),
+        ({"reason": "BadConstraints"}, f"PENDING (BadConstraints): {NO_NODES}"),
         ({"reason": "Resources"}, "PENDING (Resources)"),
         ({"state": "RUNNING", "reason": "None"}, "RUNNING"),
         ({"uid": ME + 1}, NOT_LISTED),
@@ -265,6 +303,9 @@ def test_show_says_what_slurm_does_with_the_object(
     monkeypatch.setattr(SlurmCommands, "queue", lambda _: Queue((replace(job, **queued),)))
     assert f"in Slurm    {text}\n" in run(capsys, "show", KEY)[1]
     assert json.loads(run(capsys, "show", KEY, "--json")[1])["in_slurm"] == text
+    # The list of jobs says it too where a person is needed.
+    said = f"{KEY}  Slurm job 101 is {text}\n" in run(capsys, "status")[1]
+    assert said == (": " in text or text == NOT_LISTED)
 
 
 def test_show_without_an_answer_of_slurm(
@@ -297,9 +338,27 @@ def test_show_facts_one_a_line(folder: StateFolder, capsys: pytest.CaptureFixtur
     plain = json.loads(run(capsys, "show", "train", "--facts", "--json")[1])
     assert [fact["kind"] for fact in plain] == ["spec", "intent", "submitted", "started"]
     assert WHOLE
-    from slurm_dispatch.records.describe import fact_text
-
     assert all(fact_text(fact).isprintable() for fact in ONE_OF_EACH.values())
+
+
+@pytest.mark.parametrize(
+    ("status", "says"),
+    [
+        (0, "the owner was told that it is held"),
+        (3, "the owner was told that it is held; the notify command ended with 3"),
+        (None, "nobody told the owner that it is held: there is no notify command, or it did not run to its end"),
+    ],
+)
+def test_who_was_told_of_a_hold(status: int | None, says: str) -> None:
+    life = Life().run(1).end(1, "failed").holds(2)
+    life.add("told", on=life.state.seq, what="start", status=status)
+    assert fact_text(life.facts[-1]) == says
+
+
+@pytest.mark.parametrize(("uid", "by"), [(0, ", by root"), (7, ", by uid 7"), (None, "")])
+def test_who_cancelled_it(uid: int | None, by: str) -> None:
+    life = Life().run(1).end(1, "cancelled", by_uid=uid)
+    assert fact_text(life.facts[-1]) == f"Slurm job 101 ended: cancelled (CANCELLED){by}"
 
 
 def test_show_as_json(folder: StateFolder, capsys: pytest.CaptureFixture[str]) -> None:
@@ -349,4 +408,7 @@ def test_times_and_tables() -> None:
     ]
     assert age(1090, 1000) == "in 1m"
     assert both(None, 0) == "-"
+    wide = table(("A", "B"), [("\u8bad\u7ec3", "1"), ("e\u0301a", "2"), ("abcd", "3")]).splitlines()
+    assert wide[1:] == ["\u8bad\u7ec3  1", "e\u0301a    2", "abcd  3"]  # two columns each, and none for the accent
+    assert table(("A",), [("\u8bad" * 40,)]).splitlines()[1] == "\u8bad" * 28 + "..."
     assert table(("A", "B"), [("x" * 100, "y\n")]).splitlines()[1] == "x" * 57 + "...  y\\n"

@@ -187,7 +187,7 @@ def test_what_suspect_means_here(timeout: str | None, says: str) -> None:
         lines = planned(scene, "--suspect", "30s")
     (note,) = [note for note in notes(lines) if note.startswith("--suspect 30s: ")]
     assert says in note
-    assert "While more than 7 nodes or 1 % are silent, it waits for Slurm" in note
+    assert "While more nodes are silent than 7 and than 1 % of all nodes, it waits for Slurm" in note
     assert rows(lines)["suspect"] == [["resubmit", "no limit", "other nodes", "built in", ""]]
 
 

@@ -359,6 +359,10 @@ def test_the_plan_is_said(scene: Scene) -> None:
     ]
     scene.root = scene.path / "scratch" / "other"
     assert len(scene.sbatch("--no-plan", name).ours) == 1
+    scene.root = scene.path / "scratch" / "third"
+    said = scene.sbatch("--on", "failed:resubmit,codes=3", "--on", "failed:hold,for=4h", name).ours
+    assert "plan: hold for 4h after failed (otherwise)" in said
+    assert any("failed (status 3)" in line for line in said)
 
 
 def test_an_option_of_a_plugin(scene: Scene) -> None:

@@ -140,8 +140,9 @@ def test_everything_that_is_wrong_is_said_at_once_with_its_place(scene: Scene) -
         HEAD + "#DISPATCH --job-file bad.toml --until 2001-01-01\n#DISPATCH --max-node-hours=-1 --on lost\n" + END
     )
     line = refused(
-        scene, "--stall", "3", "--no-progress-limit=0", "--suspect=1h1m", "--on=failed:hold,for=3", script=script
-    )
+        scene, "--stall", "3", "--no-progress-limit=0", "--suspect=1h1m", "--on=failed:hold,for=3",
+        f"--max-submissions={'9' * 30}", script=script,
+    )  # fmt: skip
     file = "bad.toml, line"
     for part in (
         "the command line: --stall: '3' is not a duration",
@@ -149,7 +150,8 @@ def test_everything_that_is_wrong_is_said_at_once_with_its_place(scene: Scene) -
         "the command line: --suspect: '1h1m' is not a duration",
         "the command line: rule 'failed:hold,for=3': for: '3' is not a duration",
         "line 2 of the script: --until: 2001-01-01 is over",
-        "line 3 of the script: --max-node-hours: -1 is not a number",
+        "line 3 of the script: --max-node-hours: -1 is out of bounds, it is 0.01 to 1000000000",
+        f"the command line: --max-submissions: {'9' * 30} is out of bounds, it is 1 to 999999",
         "line 3 of the script: rule 'lost' has no action",
         f"{file} 1: stall: 5s is out of bounds, it is 1m to 30d",
         f"{file} 2, rule 2: rule 'failed:retry'",
