@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from slurm_dispatch.records.state import State
     from tests.controller.site_owned import Owned, Ran
 
-REPLIES = ("answer", "lost", "late", "reject")
+REPLIES = ("answer", "lost", "late", "very late", "reject")
 ENDS: dict[str, tuple[tuple[str, ...], dict[str, Any]]] = {
     "preempted": (("PREEMPTED",), {}),
     "node_fail": (("NODE_FAIL",), {}),
@@ -59,7 +59,10 @@ SPECS: dict[str, dict[str, Any]] = {
     "suspects": {"argv": ("--requeue",), "suspect_s": SUSPECT_S},
 }
 HOSTS = ("ctl1", "ctl2")
-ACTS = ("other tick", "starts", "ends", "time", "cancel", "hold", "requeue", "helper", "supersede", "release", "clock")
+ACTS = (
+    "other tick", "starts", "ends", "time", "cancel", "hold", "requeue", "helper", "supersede", "release", "clock",
+)  # fmt: skip
+WHAT = ("die", "die", "die", "other tick", "other tick", *ACTS)
 CUT_AT = (
     "read", "queue", "detail", "accounting", "accounting by word", "submit", "submit", "sbatch has arrived", "cancel",
     "requeue", "update", "append intent", "append submitted", "append end", "append decision", "append started",
@@ -69,17 +72,18 @@ CUT_AT = (
 )  # fmt: skip
 """Steps before which somebody may die, or another come."""
 CUTS = st.lists(
-    st.builds(
-        Cut, st.sampled_from((1, 1, 1, 2, 3)), st.sampled_from(("die", "die", "die", "other tick", "other tick", *ACTS)),
-        st.sampled_from(CUT_AT),
-    )
+    st.builds(Cut, st.sampled_from((1, 1, 1, 2, 3)), st.sampled_from(WHAT), st.sampled_from(CUT_AT))
     | st.builds(Cut, st.integers(1, 20), st.sampled_from(("die", "other tick"))),
     max_size=3,
 )  # fmt: skip
 REQUEUED, SILENT, LOST = "requeued", "silent", "forgotten"
-"""What becomes of a running object beside its end: somebody requeues it, its node falls silent, slurmctld forgets it."""
+"""What becomes of a running object beside its end: requeued by somebody, on a silent node, forgotten by slurmctld."""
 HOWS = st.lists(
-    st.sampled_from([*OFTEN, *OFTEN, *OFTEN, *ENDS, *SAID, *SAID, REQUEUED, REQUEUED, SILENT, SILENT, SILENT, LOST]), min_size=1, max_size=4
+    st.sampled_from(
+        [*OFTEN, *OFTEN, *OFTEN, *ENDS, *SAID, *SAID, REQUEUED, REQUEUED, SILENT, SILENT, SILENT, LOST]
+    ),
+    min_size=1,
+    max_size=4,
 )
 HIDDEN = st.just(frozenset()) | st.frozensets(st.sampled_from(SOURCES)) | st.just(frozenset(SOURCES))
 STEPS = st.sampled_from((None, 10, 20, 30, 40, 50))
@@ -122,7 +126,7 @@ class Site(RuleBasedStateMachine):
         reply=st.just("answer") | st.sampled_from(REPLIES), cuts=CUTS,
         storm=st.booleans(),
     )  # fmt: skip
-    def begin(self, reply: str, cuts: list[Cut], storm: bool) -> None:  # noqa: FBT001
+    def begin(self, reply: str, cuts: list[Cut], storm: bool) -> None:
         """The record of a job, and the wrapper's own call."""
         self.world = SiteWorld(**SPECS[self.kind])
         self.world.bounds = STORM if storm else CALM
@@ -171,7 +175,7 @@ class Site(RuleBasedStateMachine):
         self.world.set_clock(host, seconds)
 
     @rule(hows=HOWS, cuts=CUTS, lingers=st.booleans(), step=STEPS, by_node=st.booleans())
-    def rounds(self, hows: list[str], cuts: list[Cut], lingers: bool, step: int | None, by_node: bool) -> None:  # noqa: FBT001
+    def rounds(self, hows: list[str], cuts: list[Cut], lingers: bool, step: int | None, by_node: bool) -> None:
         """The current object runs and ends, and what follows is done, a few times: what happens most."""
         if self.world.state.closed is not None:
             self._wish("reopen")
@@ -195,21 +199,31 @@ class Site(RuleBasedStateMachine):
                 self._ends(how, lingers=lingers, by_node=by_node)
             self.world.tick("ctl1", cuts=cuts)
 
-    @rule(how=st.sampled_from([*OFTEN, *ENDS, *SAID, REQUEUED, SILENT]), first=st.sampled_from(HOSTS))
-    def an_end_that_no_pass_survives(self, how: str, first: str) -> None:
-        """Passes die one after the other, each one step later than the one before, until one comes to its end."""
+    @rule(
+        how=st.sampled_from([*OFTEN, *ENDS, *SAID, REQUEUED, SILENT]), first=st.sampled_from(HOSTS),
+        reply=st.sampled_from(("answer", "answer", "lost", "very late")),
+    )  # fmt: skip
+    def an_end_that_no_pass_survives(self, how: str, first: str, reply: str) -> None:
+        """Passes die one after the other, each one step later than the one before, until one comes to its end; and
+        the same once more after a while."""
         self.world.tick(first)
         self._starts()
+        current = self.world.state.object
         if how == REQUEUED:
             self._restarts()
-        elif how == SILENT:
-            self._falls_silent("before", [])
-        else:
+        elif how != SILENT:
             self._ends(how, lingers=False)
-        for step in range(1, LADDER_MAX):
-            self.world.tick(first, cuts=[Cut(step, "die")])
-            if not self.world.died:
-                return
+        elif current is not None:
+            self.world.silent[f"n{current.slurm_job_id}"] = self.world.now - 2 * SUSPECT_S
+        self.world.slurm.reply = reply
+        for _ in range(4):
+            for step in range(1, LADDER_MAX):
+                self.world.tick(first, cuts=[Cut(step, "die")])
+                if not self.world.died:
+                    break
+            self.world.slurm.reply = "answer"
+            self.world.silent.clear()
+            self.world.passes(WAIT_S + 1)
 
     @rule(hows=HOWS, cuts=CUTS, reply=st.sampled_from(REPLIES))
     def rounds_with_trouble(self, hows: list[str], cuts: list[Cut], reply: str) -> None:
@@ -226,12 +240,12 @@ class Site(RuleBasedStateMachine):
         self._starts()
 
     @rule(how=st.sampled_from([*ENDS, *SAID]), lingers=st.booleans(), by_node=st.booleans())
-    def ends(self, how: str, lingers: bool, by_node: bool) -> None:  # noqa: FBT001
+    def ends(self, how: str, lingers: bool, by_node: bool) -> None:
         """The newest living object ends."""
         self._ends(how, lingers=lingers, by_node=by_node)
 
     @rule(number=st.integers(0, 3), held=st.booleans())
-    def slurm_or_somebody_requeues(self, number: int, held: bool) -> None:  # noqa: FBT001
+    def slurm_or_somebody_requeues(self, number: int, held: bool) -> None:
         """What runs, or what has ended."""
         self._restarts(number, held=held)
 
@@ -243,7 +257,7 @@ class Site(RuleBasedStateMachine):
             return
 
     @rule(again=st.booleans(), stranger=st.booleans())
-    def ended_jobs_are_purged(self, again: bool, stranger: bool) -> None:  # noqa: FBT001
+    def ended_jobs_are_purged(self, again: bool, stranger: bool) -> None:
         """MinJobAge is over; ids may begin again, and a stranger gets the first that is free."""
         self.world.slurm.lag(on=False)
         for number in self.world.objects():
@@ -259,7 +273,7 @@ class Site(RuleBasedStateMachine):
             self.world.stranger()
 
     @rule(on=st.booleans())
-    def accounting_lags(self, on: bool) -> None:  # noqa: FBT001
+    def accounting_lags(self, on: bool) -> None:
         """Or has everything again."""
         self.world.slurm.lag(on=on)
 
@@ -284,10 +298,22 @@ class Site(RuleBasedStateMachine):
         self.world.tick("ctl2")
         self._falls_silent(answers, cuts)
 
-    @rule(cuts=CUTS)
+    @rule(
+        verb=st.sampled_from(["cancel", "requeue", "update"]), how=st.sampled_from(["ok", "away", "lost", "refused"])
+    )
+    def the_commands_fail(self, verb: str, how: str) -> None:
+        """Those that change an object: not done, done without an answer, or refused."""
+        self.world.slurm.failing[verb] = how
+
+    @rule(cuts=CUTS, person=st.booleans())
     @precondition(lambda self: self.world.state.phase is Phase.HELD and self.world.job.beside())
-    def what_was_left_behind_is_asked_about(self, cuts: list[Cut]) -> None:
-        """A shared job waits, its old processes end, and ticks hear of it."""
+    def what_was_left_behind_is_asked_about(self, cuts: list[Cut], person: bool) -> None:
+        """A shared job waits, its old processes end, and ticks hear of it; or a person takes them upon himself."""
+        if person:
+            self._wish("release")
+            self.world.tick("ctl2", cuts=cuts)
+            self._starts()
+            return
         self.world.tick("ctl1")
         self.world.tick("ctl1", cuts=cuts)
         self.processes_die()
@@ -303,12 +329,12 @@ class Site(RuleBasedStateMachine):
     # The site.
 
     @rule(on=st.booleans(), told=st.booleans())
-    def maintenance(self, on: bool, told: bool) -> None:  # noqa: FBT001
+    def maintenance(self, on: bool, told: bool) -> None:
         """Begins or ends."""
         self.world.maintenance(on=on, told=told)
 
     @rule(mute=st.booleans())
-    def nobody_knows_what_has_ceased(self, mute: bool) -> None:  # noqa: FBT001
+    def nobody_knows_what_has_ceased(self, mute: bool) -> None:
         """The site's command about cessation fails, or answers again."""
         self.world.mute = mute
 
@@ -323,8 +349,11 @@ class Site(RuleBasedStateMachine):
 
     @rule(keep=st.booleans(), cut_short=st.booleans(), twice=st.booleans())
     @precondition(lambda self: len(self.world.job.record.facts) > 15)
-    def somebody_supersedes_it(self, keep: bool, cut_short: bool, twice: bool) -> None:  # noqa: FBT001
+    def somebody_supersedes_it(self, keep: bool, cut_short: bool, twice: bool) -> None:
         """Once, or two at once."""
+        if keep:
+            self._starts()
+            self.world.tick("ctl2")
         elder = self.world.job
         self._supersede(keep=keep, cut_short=cut_short or twice)
         if twice and elder.state.closed is None and elder is not self.world.job:
@@ -334,7 +363,7 @@ class Site(RuleBasedStateMachine):
     @rule(verb=st.sampled_from(["hold", "release", "comment"]))
     def the_owner_edits(self, verb: str) -> None:
         """What scontrol lets him: hold, release, and the comment of what is recorded and runs."""
-        current = self.world.state.object
+        current, shared = self.world.state.object, self.world.job.spec.shared
         for number in self.world.objects(*LIVE):
             body = self.world.slurm.job(number)
             if verb == "hold" and "PENDING" in body["states"]:
@@ -343,15 +372,14 @@ class Site(RuleBasedStateMachine):
             elif verb == "release" and body["reason"] == "JobHeldUser":
                 self.world.saw("scontrol release")
                 self.world.slurm.set(number, reason="None", states=["PENDING"])
-            elif verb == "comment" and current is not None and current.slurm_job_id == number:
-                if not self.world.job.spec.shared:
-                    self.world.saw("the comment is edited")
-                    self.world.slurm.set(number, comment="mine")
-                    self.world.edited.add(number)
+            elif verb == "comment" and current is not None and current.slurm_job_id == number and not shared:
+                self.world.saw("the comment is edited")
+                self.world.slurm.set(number, comment="mine")
+                self.world.edited.add(number)
 
     @rule(step=STEPS, which=st.integers(0, 3), by_node=st.booleans())
     @precondition(lambda self: self.world.ran)
-    def a_helper_publishes(self, step: int | None, which: int, by_node: bool) -> None:  # noqa: FBT001
+    def a_helper_publishes(self, step: int | None, which: int, by_node: bool) -> None:
         """That of the newest execution, or of one that was replaced."""
         self._helper(step, None, by_node=by_node, which=which)
 
@@ -449,8 +477,13 @@ class Site(RuleBasedStateMachine):
             state = job.state
             assert set(job.called) <= {submission.number for submission in state.submissions}
             assert state.numbers_used >= max(job.called, default=0)
-        TRACE.append(f"{world.now} {sorted(world.living)} {[world.slurm.job(it)['states'] for it in world.slurm.ids()]}")
         cls.taken += 1
+        self._write_down()
+
+    def _write_down(self) -> None:
+        cls, world = type(self), self.world
+        objects = [world.slurm.job(it)["states"] for it in world.slurm.ids()]
+        TRACE.append(f"{world.now} {sorted(world.living)} {objects}")
         cls.inner += len(TRACE) - 1
         cls.digest.update("\n".join(TRACE).encode())
         TRACE.clear()
@@ -460,6 +493,7 @@ class Site(RuleBasedStateMachine):
         world = self.world
         world.slurm.reply, world.silent, world.mute, world.bounds, world.windows = "answer", {}, False, CALM, ()
         world.offsets.clear()
+        world.slurm.failing.clear()
         world.slurm.lag(on=False)
         for _ in range(14):
             self.what_completes_is_done()
@@ -467,18 +501,20 @@ class Site(RuleBasedStateMachine):
             world.tick("ctl1")
         for job in world.owned.values():
             self._rests(job)
+        self._write_down()
         type(self).examples += 1
 
     def _rests(self, job: Owned) -> None:
         world, state = self.world, job.state
-        assert state.phase in RESTING, state.phase
+        assert state.phase in RESTING, f"not at rest: {state.phase}"
         current = state.object
         kept = None if state.closed is None else state.closed.keep
         alive = [it for it in world.objects(*LIVE) if world.made[it].job == job.key and it != kept]
         # Nobody knows any more whose an object is that is not the current one and whose comment has no word.
         alive = [it for it in alive if it not in world.edited or (current is not None and it == current.slurm_job_id)]
-        assert alive in ([], [] if current is None else [current.slurm_job_id]), (state.phase, alive, current)
-        assert all(it.same for it in replay(job.record.facts))
+        ours = [] if current is None else [current.slurm_job_id]
+        assert alive in ([], ours), f"left alive: {alive}, where {ours} is current and the job is {state.phase}"
+        assert all(it.same for it in replay(job.record.facts)), "a decision does not come out again"
         world.saw(f"at rest: {state.phase}")
 
 

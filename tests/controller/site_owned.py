@@ -6,13 +6,13 @@ from collections import Counter
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from slurm_dispatch.model.epoch import Epoch
 from slurm_dispatch.records.state import Phase, Settled, State
 from tests.controller.site_port import Record
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
+    from slurm_dispatch.model.epoch import Epoch
     from slurm_dispatch.model.identity import Word
     from slurm_dispatch.records import people
     from slurm_dispatch.records.spec import Spec
@@ -101,8 +101,6 @@ class Owned:
         assert number > max(self.called, default=0), "numbers only rise"
         closed = state.closed
         assert closed is None or closed.why == "superseded", "a closed job was submitted"
-        generations = [elder.spec.generation for elder in self.chain()[1:]]
-        assert all(it < word.generation for it in generations), "a generation does not rise"
         self.called.append(number)
         for other in self.world.objects("PENDING", "RUNNING"):
             mine = self.world.made[other]
@@ -170,8 +168,7 @@ class Owned:
         if world.stepped_at.get(world.acting, -1.0) > began:
             world.saw("a number is burnt by a clock that stepped while it was watched")
             return
-        waited = state.submissions[-1].wait_s
-        assert world.now - began >= waited, f"submission {number} was burnt after {world.now - began:g} s"
+        assert world.now - began >= world.settle_s, f"submission {number} was burnt after {world.now - began:g} s"
         there = [it for it in world.slurm.ids() if world.word(it) == self.spec.word(number)]
         assert not there or set(there) <= world.edited, f"submission {number} was burnt, and it is Slurm job {there}"
 
@@ -193,8 +190,9 @@ class Owned:
         elif kind == "reopened":
             self.spent.clear()
         numbers = [submission.number for submission in state.submissions]
-        assert numbers == sorted(set(numbers))
-        assert sum(submission.settled is Settled.OPEN for submission in state.submissions) <= 1
+        assert numbers == sorted(set(numbers)), f"numbers only rise, and these do not: {numbers}"
+        open_ = [it.number for it in state.submissions if it.settled is Settled.OPEN]
+        assert len(open_) <= 1, f"submissions {open_} are open at once"
         decided = [fact.body["on"] for fact in self.record.facts if fact.kind == "decision"]
         assert len(decided) == len(set(decided)), "two decisions about one end"
 

@@ -1,7 +1,7 @@
 """The controllers of the model: passes over all jobs, and what ticks keep of the site between them.
 
-Every job's work is the product's; what the tick does around it (which notes go, which words are refused, what is
-remembered of the site) is done as :mod:`slurm_dispatch.controller.tick` and ``keeper`` do it, with their own functions.
+Every job's work is the product's. What the tick does around it (which notes go, which words are refused, what is
+remembered of the site) is done with the functions that :mod:`slurm_dispatch.controller.keeper` does it with.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from tests.controller.site_port import MESSAGE_S, MUTATIONS
 from tests.records.life import CLUSTER, UID
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Sequence
 
     from slurm_dispatch.controller.hearsay import Hearsay
     from slurm_dispatch.controller.job import Report
@@ -115,7 +115,8 @@ class Passes:
         self._remembers(view.site.hints, [(owned, _said(report)) for owned, report in reports])
 
     def _view(self: Any, host: str, hidden: frozenset[str], at: float) -> View:
-        told = {} if "nodes" in hidden else {name: since + self.wall - self.now for name, since in self.silent.items()}
+        off = self.wall - self.now
+        told = {name: since + off for name, since in self.silent.items()}
         opened = breaker.judge(self.breaker, self.recent, {}, self.bounds, at)
         if opened.of(UID):
             self.saw("the breaker is open")

@@ -7,7 +7,16 @@ from typing import TYPE_CHECKING, Any
 
 from slurm_dispatch.model.identity import Word, find_word
 from slurm_dispatch.records.facts import Fact, parse_fact, render
-from slurm_dispatch.slurm.port import Accepted, Ambiguous, Nodes, Rejected, SbatchCall, Unknown
+from slurm_dispatch.slurm.port import (
+    Accepted,
+    Ambiguous,
+    CancelAnswer,
+    ChangeAnswer,
+    Nodes,
+    Rejected,
+    SbatchCall,
+    Unknown,
+)
 from tests.controller.fake_slurm import OVER
 from tests.controller.memory_slurm import MemorySlurm
 from tests.records.life import UID
@@ -15,13 +24,14 @@ from tests.records.life import UID
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
-    from slurm_dispatch.slurm.port import CancelAnswer, ChangeAnswer, Queue, SubmitAnswer
+    from slurm_dispatch.slurm.port import Queue, SubmitAnswer
     from tests.controller.site_owned import Owned
     from tests.controller.site_world import SiteWorld
 
 MESSAGE_S = 10.0
 MUTATIONS = frozenset({"submit", "cancel", "requeue", "update"})
 SLURMCTLD = "slurmctld"
+VERY_LATE_S = 300.0
 
 
 class Killed(BaseException):
@@ -89,13 +99,14 @@ class Record:
 class Port(MemorySlurm):
     """Slurm as the controllers reach it: each call is a step, and slurmctld has a clock of its own.
 
-    :ivar reply: how the next calls of sbatch end.
+    :ivar reply: how the next calls of sbatch end; ``failing``: by verb, how those that change an object end.
     """
 
     def __init__(self, world: SiteWorld) -> None:
         super().__init__(UID)
         self.world = world
         self.reply = "answer"
+        self.failing: dict[str, str] = {}
         self.hidden: frozenset[str] = frozenset()
 
     # What slurmctld dates by its own clock.
@@ -125,17 +136,18 @@ class Port(MemorySlurm):
         world = self.world
         world.owned[word.job].sbatch(word)
         until = world.now + call.deadline_s
-        late = (until + 2 * MESSAGE_S - 1, word, call.argv)
+        # What hangs for longer than anybody waits is a stray: its number is burnt by then, or left to a person.
+        late = (until + 2 * MESSAGE_S + (VERY_LATE_S if self.reply == "very late" else -1), word, call.argv)
         try:
             world.step("submit")
         except Killed:
-            if self.reply in {"late", "lost"}:  # its sbatch goes on without it
+            if self.reply != "answer" and self.reply != "reject":  # its sbatch goes on without it
                 world.saw("sbatch goes on without its caller")
                 world.late.append(late)
             raise
         if self.reply == "reject":
             return Rejected(1, "sbatch: error: Invalid partition name specified")
-        if self.reply == "late" or world.now > until:
+        if self.reply in {"late", "very late"} or world.now > until:
             world.saw("sbatch hangs until it is killed")
             world.late.append(late)
             world.now = max(world.now, until)
@@ -183,24 +195,42 @@ class Port(MemorySlurm):
     def cancel(self, slurm_job_id: int, cluster: str | None) -> CancelAnswer:
         self.world.step("cancel")
         self.world.may_touch(slurm_job_id, "cancel")
+        how = self._fails("cancel")
+        if how in {"away", "refused"}:
+            return CancelAnswer(done=False, why="scancel: Unable to contact slurm controller")
         before = self.job(slurm_job_id)["states"]
         answer = super().cancel(slurm_job_id, cluster)
         if answer.done and not OVER & set(before):
             self.world.over(slurm_job_id)
-        return answer
+        return answer if how == "ok" else CancelAnswer(done=False, why="scancel: Socket timed out on send/recv")
 
     def requeue(self, slurm_job_id: int, cluster: str | None) -> ChangeAnswer:
         self.world.step("requeue")
         self.world.may_touch(slurm_job_id, "requeue")
-        answer = super().requeue(slurm_job_id, cluster)
-        if answer.done:
-            self.world.leave(slurm_job_id)
-        return answer
+        return self._changes("requeue", lambda: super(Port, self).requeue(slurm_job_id, cluster), slurm_job_id)
 
     def update(self, slurm_job_id: int, cluster: str | None, fields: Mapping[str, str]) -> ChangeAnswer:
         self.world.step("update")
         self.world.may_touch(slurm_job_id, "update")
-        return super().update(slurm_job_id, cluster, fields)
+        return self._changes("update", lambda: super(Port, self).update(slurm_job_id, cluster, fields), None)
+
+    def _changes(self, verb: str, change: Callable[[], ChangeAnswer], leaves: int | None) -> ChangeAnswer:
+        """Do it, or not, as :attr:`failing` says; the processes of ``leaves`` end where it is done."""
+        how = self._fails(verb)
+        if how == "away":
+            return ChangeAnswer(done=False, why="scontrol: Unable to contact slurm controller (connect failure)")
+        if how == "refused":
+            return ChangeAnswer(False, True, "scontrol: Requested operation is presently disabled")
+        answer = change()
+        if answer.done and leaves is not None:
+            self.world.leave(leaves)
+        return answer if how == "ok" else ChangeAnswer(done=False, why="scontrol: Socket timed out on send/recv")
+
+    def _fails(self, verb: str) -> str:
+        how = self.failing.get(verb, "ok")
+        if how != "ok":
+            self.world.saw(f"{verb} fails: {how}")
+        return how
 
     def nodes(self) -> Nodes | Unknown:
         return Unknown("hidden") if "nodes" in self.hidden else self.world.nodes()

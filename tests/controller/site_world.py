@@ -49,6 +49,8 @@ TRACE: list[str] = []
 class SiteWorld(Passes):
     """What really is.
 
+    :cvar settle_s: how long anybody watches an intent of somebody else before he settles it (P6).
+
     :ivar now: the time that never steps; ``wall`` is what the clock of ``acting`` shows, off by ``offsets``.
     :ivar stepped_at: host: when its clock was last set forward, by the time that never steps.
     :ivar owned: the jobs by key, in the order in which they were made.
@@ -57,6 +59,8 @@ class SiteWorld(Passes):
     :ivar died: the last process that ran did not come to its end.
     :ivar edited: Slurm job ids of objects whose owner took the word out of the comment.
     """
+
+    settle_s = WAIT_S
 
     def __init__(self, **spec: Any) -> None:
         super().__init__()
