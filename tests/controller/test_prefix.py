@@ -8,9 +8,10 @@ import pytest
 
 from slurm_dispatch.records import people
 from slurm_dispatch.records.state import Phase
+from tests.controller.site_machine import CLOCK, ENDS, SPECS, Asked
 from tests.controller.site_port import Cut
 from tests.controller.site_world import SUSPECT_S, WAIT_S, SiteWorld
-from tests.controller.test_model import CLOCK, ENDS, SPECS, Asked, _time
+from tests.controller.test_model import _time
 
 __all__ = ["_time"]  # the fixture: the world's own time here too
 
@@ -37,9 +38,9 @@ def play(kind: str, how: str, act: str, cut: int | None) -> tuple[tuple[Any, ...
     most = 0
     for number in range(PASSES):
         if number == 3 and act == "cancel" and world.state.closed is None:
-            world.person((("request", {"what": "cancel", "reason": ""}),))
+            world.job.person(lambda _: (("request", {"what": "cancel", "reason": ""}),))
         elif number == 3 and act == "release" and world.state.holding is not None:
-            world.person(people.release(world.state, "x", world.wall))
+            world.job.person(lambda state: people.release(state, "x", world.wall))
         if cut is not None and number < 6:
             world.tick("ctl1", cuts=[Cut(cut, "die")])
         world.tick("ctl1")
@@ -51,7 +52,7 @@ def play(kind: str, how: str, act: str, cut: int | None) -> tuple[tuple[Any, ...
     state = world.state
     closed = None if state.closed is None else state.closed.why
     holding = None if state.holding is None else state.holding.why
-    spent = sum(fact.kind == "decision" and fact.body["outcome"] == how for fact in world.record.facts)
+    spent = sum(fact.kind == "decision" and fact.body["outcome"] == how for fact in world.job.record.facts)
     living = (len(world.objects("PENDING", "RUNNING")), len(world.living))
     made = {word.submission for it in world.slurm.ids() if (word := world.word(it)) is not None}
     unsent = any(submission.number not in made for submission in state.submissions)
