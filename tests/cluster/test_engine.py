@@ -43,7 +43,7 @@ def site(cluster: Cluster) -> Iterator[Jobs]:
 
 
 def _settings(cluster: Cluster, settings: str, slurmd_timeout_s: int) -> None:
-    """Other settings of the site and of Slurm; slurmctld is started again, since a reconfiguration renames it."""
+    """Other settings of the site and of Slurm, with which slurmctld is started again."""
     for host in ("ctl", "login"):
         cluster.write("/etc/slurm-dispatch/dispatch.toml", settings, host=host)
     for host in cluster.hosts:
