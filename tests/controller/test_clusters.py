@@ -14,10 +14,12 @@ from slurm_dispatch.controller.glance import glance
 from slurm_dispatch.controller.silence import Suspects
 from slurm_dispatch.controller.siteview import SiteView
 from slurm_dispatch.controller.wish import view_of
+from slurm_dispatch.errors import UsageError
 from slurm_dispatch.slurm import commands
 from slurm_dispatch.slurm.commands import SlurmCommands
 from slurm_dispatch.slurm.port import Node, Nodes, Unknown
 from slurm_dispatch.slurm.run import Finished
+from slurm_dispatch.submit.job import find_job
 from tests.controller.fake_slurm import FIRST_ID, FakeSlurm
 from tests.controller.rig import WAIT_S, Rig
 from tests.controller.sites import Site, make_site
@@ -112,6 +114,28 @@ def test_the_same_id_on_two_clusters_is_two_objects(site: Site) -> None:
     assert second(rig).job(number)["states"][0] == "CANCELLED", site.log
     assert rig.slurm.job(FIRST_ID)["states"] == ["COMPLETED"]
     assert rig.slurm.calls("cancel") == []
+
+
+def test_a_stray_is_cancelled_where_it_is(rig: Rig) -> None:
+    """C080: an object of the job's word on the other cluster, under the id of the current one, is a stray there."""
+    key = rig.job(clusters=("fake", SECOND))
+    rig.start(key)
+    number = second(rig).plain(comment=f"mine {rig.word(key)}", uid=rig.uid)
+    assert number == rig.object(key)
+    rig.tick(view=view(rig, SECOND))
+    body = rig.last(key, "stray").body
+    assert (body["cluster"], body["slurm_job_id"]) == (SECOND, number)
+    assert second(rig).job(number)["states"][0] == "CANCELLED"
+    assert rig.slurm.job(number)["states"] == ["RUNNING"]
+
+
+def test_an_id_that_is_two_clusters_names_no_one_job(rig: Rig) -> None:
+    """C080: a person is told both keys."""
+    here, (there, number) = rig.job(), job_there(rig)
+    with pytest.raises(UsageError, match="names 2 jobs") as caught:
+        find_job(str(number), rig.folder)
+    assert here in str(caught.value)
+    assert there in str(caught.value)
 
 
 def test_a_note_of_the_other_cluster_s_job_of_this_id_is_not_ours(rig: Rig) -> None:
