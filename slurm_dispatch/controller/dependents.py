@@ -34,6 +34,10 @@ if TYPE_CHECKING:
     from slurm_dispatch.state.jobs import Record
 
 
+AT_ONCE = 200
+"""Calls of scontrol for one job in one pass: each is one more in a child that has a deadline."""
+
+
 class Dependents:
     """The dependents of one job in one pass."""
 
@@ -84,6 +88,8 @@ class Dependents:
             if text is None or it.slurm_job_id == new or not _waits_for(it, old | {new}, state):
                 continue
             why = self._change(it, place, text)
+            if why == "" and len(done) == AT_ONCE - 1:
+                return None, f"{AT_ONCE} jobs that depended on it were re-pointed, and the next pass does the others"
             if why is None:
                 return None, f"cannot re-point Slurm job {it.slurm_job_id}: Slurm does not answer"
             if why:
@@ -97,7 +103,7 @@ class Dependents:
     def _change(self, it: Dependent, place: str, text: str) -> str | None:
         """Why it cannot be changed, empty if it was; ``None``: nobody knows."""
         if it.state != "PENDING":
-            return "Slurm cancelled it, since what it waited for had ended"
+            return "it is cancelled, since what it waited for had ended"
         if it.array:
             number = it.slurm_job_id
             return f"it is an array, which its owner can change: scontrol update JobId={number} Dependency={text}"

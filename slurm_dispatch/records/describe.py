@@ -152,7 +152,7 @@ def _repointed(body: Mapping[str, Any]) -> str:
     moved, left = body["moved"], body["left"]
     parts = [f"{', '.join(map(str, moved))} now depend on Slurm job {body['slurm_job_id']}"] if moved else []
     parts += [f"{it['slurm_job_id']} does not: {it['why']}" for it in left]
-    return f"of the Slurm jobs that depended on it, {'; '.join(parts)}" if parts else "nothing depends on it any more"
+    return f"of the Slurm jobs that depended on it, {'; '.join(parts)}" if parts else "none is left"
 
 
 def _cessation(body: Mapping[str, Any]) -> str:

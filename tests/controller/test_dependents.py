@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from slurm_dispatch.controller import dependents
 from slurm_dispatch.controller.siterules import SiteRules
 from slurm_dispatch.records.describe import fact_text
 from slurm_dispatch.records.state import Phase
@@ -132,7 +133,7 @@ def test_what_cannot_be_moved_is_told(rig: SiteRig) -> None:
     assert set(left) == {array, killed, refused}
     assert "Job dependency problem" in left[refused]
     assert f"scontrol update JobId={array} Dependency=afterok:{new}" in left[array]
-    assert "Slurm cancelled it" in left[killed]
+    assert "it is cancelled" in left[killed]
     assert all("updated" not in rig.slurm.job(number) for number in left.keys() | {by_hand})
     assert rig.last(key, "told").body["on"] == rig.last(key, "repointed").seq
     times_out(rig, key)
@@ -156,6 +157,23 @@ def test_slurm_that_does_not_tell_is_asked_again(rig: SiteRig) -> None:
     rig.slurm.knob(update="ok")
     rig.settle()
     assert rig.last(key, "repointed").body["moved"] == [waits]
+    assert rig.reports[key].trouble == ""
+
+
+def test_very_many_are_moved_by_several_passes(rig: SiteRig, monkeypatch: pytest.MonkeyPatch) -> None:
+    """C083: a child has a deadline, and each is a call."""
+    monkeypatch.setattr(dependents, "AT_ONCE", 2)
+    key = rig.job("timeout:resubmit")
+    waits = [depends(rig, f"afterok:{rig.object(key)}(failed)") for _ in range(5)]
+    times_out(rig, key)
+    rig.tick()
+    rig.tick()
+    assert len(rig.slurm.calls("update")) <= 4
+    assert "the next pass does the others" in rig.reports[key].trouble
+    rig.settle()
+    new = f"afterok:{rig.object(key)}(unfulfilled)"
+    assert [rig.slurm.job(number)["dependency"] for number in waits] == [new] * 5
+    assert rig.slurm.calls("update") == ["update"] * 5
     assert rig.reports[key].trouble == ""
 
 
