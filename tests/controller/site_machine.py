@@ -198,9 +198,12 @@ class Site(RuleBasedStateMachine):
             else:
                 self._ends(how, lingers=lingers, by_node=by_node)
             self.world.tick("ctl1", cuts=cuts)
+            if lingers and step is not None and self.world.state.phase is Phase.HELD:
+                self._wish("release")
 
     @rule(
-        how=st.sampled_from([*OFTEN, *ENDS, *SAID, REQUEUED, SILENT]), first=st.sampled_from(HOSTS),
+        how=st.sampled_from([*OFTEN, *OFTEN, *ENDS, *SAID, REQUEUED, REQUEUED, SILENT, SILENT]),
+        first=st.sampled_from(HOSTS),
         reply=st.sampled_from(("answer", "answer", "lost", "very late")),
     )  # fmt: skip
     def an_end_that_no_pass_survives(self, how: str, first: str, reply: str) -> None:

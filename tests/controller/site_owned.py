@@ -165,7 +165,7 @@ class Owned:
         if state.request is not None or state.closed is not None:
             return  # what turns up of it is a stray of a job that is over
         began = self.watching[number, world.acting]
-        if world.stepped_at.get(world.acting, -1.0) > began:
+        if world.stepped_at.get(world.acting, -1.0) >= began:
             world.saw("a number is burnt by a clock that stepped while it was watched")
             return
         assert world.now - began >= world.settle_s, f"submission {number} was burnt after {world.now - began:g} s"

@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from slurm_dispatch.records.facts import Fact
     from slurm_dispatch.records.state import State
 
-EXAMPLES = {"plain": 80, "once": 80, "rules": 100, "budgets": 80, "shared": 120, "suspects": 120}
+EXAMPLES = {"plain": 90, "once": 70, "rules": 130, "budgets": 80, "shared": 160, "suspects": 110}
 """Of each kind of job, in every run."""
 STEPS_EACH = 40
 TOP = Path(__file__).resolve().parents[2]

@@ -21,7 +21,7 @@ from slurm_dispatch.records.law import NEXT, Event, Phase
 from slurm_dispatch.records.observation import Absent, ObjectEnded, SilentNode, Unknown
 from slurm_dispatch.slurm.port import Queue
 from tests.controller import site_passes, site_port, site_world
-from tests.controller.test_model import _time, run
+from tests.controller.test_model import NIGHTLY_STEPS, _time, run
 from tests.controller.test_prefix import test_a_pass_that_dies_before_any_step_is_finished_by_the_next as prefix
 
 if TYPE_CHECKING:
@@ -276,11 +276,15 @@ def decisions_stand_on_more(patch: Patch) -> None:
 
 @dataclass(frozen=True)
 class Mutant:
-    """A fault, the kind of job that shows it, and what the model's own assertion says of it."""
+    """A fault, the kind of job that shows it, and what the model's own assertion says of it.
+
+    :param slow: it takes more than a few seconds to come up, and is left to ``make nightly``.
+    """
 
     fault: Callable[[Patch], None]
     kind: str
     says: str
+    slow: bool = False
 
 
 MUTANTS = (
@@ -290,7 +294,7 @@ MUTANTS = (
     Mutant(numbers_fall, "plain", "numbers only rise"),
     # Never two current objects.
     Mutant(two_at_once, "plain", "is current, and another is made"),
-    Mutant(lost_put_if_absent, "plain", "is current, and another is made|two decisions about one end"),
+    Mutant(lost_put_if_absent, "plain", "is current, and another is made|two decisions about one end", slow=True),
     Mutant(strays_stay, "plain", "left alive"),
     # No N used twice.
     Mutant(numbers_begin_again, "plain", "was used twice"),
@@ -301,16 +305,16 @@ MUTANTS = (
     Mutant(unknown_is_gone, "plain", "is said to have ended, and never did"),
     # A shared job never has two executions without a release or a ceased answer for each.
     Mutant(no_hold_for_shared, "shared", "an execution of a shared job beside"),
-    Mutant(no_hold_for_elders, "shared", "an execution of a shared job beside"),
+    Mutant(no_hold_for_elders, "shared", "an execution of a shared job beside", slow=True),
     Mutant(always_ceased, "shared", "called ceased, and it lives"),
     # A finished job never runs again.
     Mutant(closed_opens, "plain", "a closed job was submitted"),
     # And the rest of what the model says.
     Mutant(current_is_cancelled, "plain", "nobody asked for it"),
     Mutant(kept_is_cancelled, "plain", "what a person had left running was cancelled"),
-    Mutant(ids_are_believed, "plain", "which is another's|never did"),
+    Mutant(ids_are_believed, "plain", "which is another's|never did", slow=True),
     Mutant(everybody_is_suspected, "suspects", "was suspected that answers"),
-    Mutant(stuck_requeue, "rules", "not at rest: requeuing"),
+    Mutant(stuck_requeue, "rules", "not at rest: requeuing", slow=True),
     Mutant(restarts_end_for_good, "plain", "never did"),
     Mutant(budgets_are_forgotten, "budgets", "times back after"),
     Mutant(the_helper_is_not_heard, "budgets", "the helper said"),
@@ -320,6 +324,8 @@ MUTANTS = (
 
 @pytest.mark.parametrize("mutant", MUTANTS, ids=lambda it: it.fault.__name__)
 def test_the_model_sees(mutant: Mutant, monkeypatch: Patch) -> None:
+    if mutant.slow and not NIGHTLY_STEPS:
+        pytest.skip("make nightly")
     mutant.fault(monkeypatch)
     with pytest.raises(AssertionError, match=mutant.says):
         run(mutant.kind, None, EXAMPLES, phases=(Stage.generate,))

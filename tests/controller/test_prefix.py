@@ -10,7 +10,7 @@ from slurm_dispatch.records import people
 from slurm_dispatch.records.state import Phase
 from tests.controller.site_machine import CLOCK, ENDS, SPECS, Asked
 from tests.controller.site_port import Cut
-from tests.controller.site_world import SUSPECT_S, WAIT_S, SiteWorld
+from tests.controller.site_world import SEEN, SUSPECT_S, WAIT_S, SiteWorld
 from tests.controller.test_model import _time
 
 __all__ = ["_time"]  # the fixture: the world's own time here too
@@ -74,3 +74,19 @@ def test_a_pass_that_dies_before_any_step_is_finished_by_the_next(kind: str, how
         phases = {Phase.HELD, Phase.QUEUED} if act == "release" else {Phase.HELD, Phase.CLOSED}
         assert came_to[0] in phases, f"died before step {cut} of {most}"
         assert came_to[-2:] == (int(came_to[0] is Phase.QUEUED), 0), f"died before step {cut} of {most}"
+
+
+def test_passes_die_before_each_kind_of_step() -> None:
+    """The property means something: these are among the steps before which a pass died above."""
+    SEEN.clear()
+    for kind, how, act in (("rules", "preempted", "cancel"), ("shared", "failed", "release"), ("suspects", "", "")):
+        _, most, _ = play(kind, how, act, None)
+        for cut in range(1, most + 1):
+            play(kind, how, act, cut)
+    died = {name.removeprefix("died before ") for name in SEEN if name.startswith("died before ")}
+    appends = (
+        "intent", "submitted", "started", "end", "decision", "held", "told", "cessation", "requeued", "suspected",
+        "release",
+    )  # fmt: skip
+    others = {"queue", "detail", "accounting", "submit", "sbatch has arrived", "requeue"}
+    assert {f"append {kind}" for kind in appends} | others <= died, sorted(died)
