@@ -113,10 +113,11 @@ def create_whole(folder: str | bytes, name: str, content: bytes, *, mode: int = 
     return made
 
 
-def replace_whole(folder: str, name: str, content: bytes, *, mode: int = 0o600) -> None:
-    """Put exactly ``content`` in place of ``folder/name``, whole. Not synced: for what is made anew if it is lost.
+def replace_whole(folder: str, name: str, content: bytes, *, mode: int = 0o600, sync: bool = False) -> None:
+    """Put exactly ``content`` in place of ``folder/name``, whole.
 
-    :raises OSError: it could not be; what was there is there still.
+    :param sync: it is there after a power loss; without it, for what is made anew if it is lost.
+    :raises OSError: it could not be; what was there is there still, or, after a failed sync, what is new.
     """
     temporary = os.path.join(folder, f"{TEMPORARY_PREFIX}{secrets.token_hex(8)}")
     descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC | os.O_NOFOLLOW, mode)
@@ -124,9 +125,13 @@ def replace_whole(folder: str, name: str, content: bytes, *, mode: int = 0o600) 
         try:
             os.fchmod(descriptor, mode)
             write_all(descriptor, content)
+            if sync:
+                os.fsync(descriptor)
         finally:
             os.close(descriptor)
         os.rename(temporary, os.path.join(folder, name))
+        if sync:
+            sync_folder(folder)
     except OSError:
         try:
             os.unlink(temporary)

@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Any
 import click
 
 if TYPE_CHECKING:
-    from slurm_dispatch.config.site import Site
     from slurm_dispatch.controller.maintenance import Window
 
 FOR_MAX_S = 90 * 86400.0
@@ -71,12 +70,12 @@ def begin(*, partition: str | None, length: str | None) -> int:
     """Begin a maintenance now; one that is announced already gets the new end."""
     from slurm_dispatch.controller.maintenance import ALL, Window
 
-    site, folder = _operator(partition)
+    folder = _operator(partition)
     now = time.time()
     before = _current(folder, partition, now)
     end = None if length is None else now + parse_length(length)
     window = Window(partition or ALL, now if before is None else before.begin, end, _by())
-    _write(site, folder, window)
+    _write(folder, window)
     click.echo(
         f"maintenance of {_what(window)} {'has begun' if before is None else 'goes on'}, {_until(window, now)}"
     )
@@ -90,13 +89,13 @@ def end_(*, partition: str | None) -> int:
     from slurm_dispatch.controller.maintenance import Window
     from slurm_dispatch.errors import NothingThereError
 
-    site, folder = _operator(partition)
+    folder = _operator(partition)
     now = time.time()
     before = _current(folder, partition, now)
     if before is None:
         raise NothingThereError(f"there is no maintenance of {partition or 'the cluster'} to end")
     window = Window(before.partition, before.begin, now, _by())
-    _write(site, folder, window)
+    _write(folder, window)
     click.echo(f"maintenance of {_what(window)} has ended")
     return 0
 
@@ -133,8 +132,8 @@ def text(windows: tuple[Window, ...], now: float) -> str:
     return table(("OF", "STATE", "BEGAN", "ENDS", "BY"), rows)
 
 
-def _operator(partition: str | None) -> tuple[Site, str]:
-    """The site and the folder of the files, for somebody who may write there.
+def _operator(partition: str | None) -> str:
+    """The folder of the files, for somebody who may write there.
 
     :raises UsageError: the partition's name cannot be one.
     :raises NotAllowedError: neither root nor, in user mode, the owner.
@@ -149,7 +148,7 @@ def _operator(partition: str | None) -> tuple[Site, str]:
     site = load_site()
     if os.geteuid() != 0 and not site.user_mode:
         raise NotAllowedError("only root announces maintenance", hint="in user mode it is the user's own")
-    return site, tick_folder(site.state)
+    return tick_folder(site.state)
 
 
 def _current(folder: str, partition: str | None, now: float) -> Window | None:
@@ -160,13 +159,12 @@ def _current(folder: str, partition: str | None, now: float) -> Window | None:
     return None if window is None or (window.end is not None and window.end <= now) else window
 
 
-def _write(site: Site, folder: str, window: Window) -> None:
+def _write(folder: str, window: Window) -> None:
     from slurm_dispatch.controller.maintenance import ALL, content, name_of
     from slurm_dispatch.controller.tickfile import write_file
 
-    del site
     body: dict[str, Any] = content(window)
-    write_file(folder, name_of(None if window.partition == ALL else window.partition), body)
+    write_file(folder, name_of(None if window.partition == ALL else window.partition), body, sync=True)
 
 
 def _what(window: Window) -> str:

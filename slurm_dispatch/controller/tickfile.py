@@ -32,21 +32,22 @@ def read_file(folder: str, name: str) -> dict[str, Any] | None:
     return content if isinstance(content, dict) and content.get("v") == FORMAT else None
 
 
-def write_file(folder: str, name: str, content: Mapping[str, Any]) -> None:
-    """Put ``content`` in place of what is there, whole. Not synced: what a power loss takes is made anew.
+def write_file(folder: str, name: str, content: Mapping[str, Any], *, sync: bool = False) -> None:
+    """Put ``content`` in place of what is there, whole.
 
+    :param sync: a person wrote it, and it must be there after a power loss; what a tick writes is made anew.
     :raises ServiceAwayError: the folder is full, read-only or away.
     """
-    write_bytes(folder, name, json.dumps({"v": FORMAT, **content}, sort_keys=True).encode("ascii") + b"\n")
+    write_bytes(folder, name, json.dumps({"v": FORMAT, **content}, sort_keys=True).encode("ascii") + b"\n", sync=sync)
 
 
-def write_bytes(folder: str, name: str, data: bytes) -> None:
+def write_bytes(folder: str, name: str, data: bytes, *, sync: bool = False) -> None:
     """The same with bytes.
 
     :raises ServiceAwayError: the folder is full, read-only or away.
     """
     with state_trouble("writing", os.path.join(folder, name)):
-        replace_whole(folder, name, data, mode=0o644)
+        replace_whole(folder, name, data, mode=0o644, sync=sync)
 
 
 def number(value: object, default: float = 0.0) -> float:

@@ -16,6 +16,7 @@ import pytest
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "hooks" / "python"))
 
+from slurm_dispatch.cli.site import begin
 from slurm_dispatch.durable import TEMPORARY_PREFIX
 from slurm_dispatch.store.choice import choose
 from slurm_dispatch.store.manifest import manifest_of, write_manifest
@@ -174,6 +175,19 @@ def test_a_root_that_is_made_is_synced(tmp_path: Path, watch: Watch, by: str) ->
         open_place(Place(root=path, job=None, epoch=0, attempt=NEW))
     assert open_root(path).listing() == []
     assert not watch.unsynced()
+
+
+def test_what_a_person_announces_is_synced(tmp_path: Path, watch: Watch, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A power loss in a maintenance does not take its window."""
+    config, state = tmp_path / "dispatch.toml", tmp_path / "state"
+    (state / "tick").mkdir(parents=True)
+    config.write_text(f'state = "{state}"\nuser_mode = true\n')
+    monkeypatch.setenv("DISPATCH_CONFIG", str(config))
+    for number in range(2):  # the second takes the place of the first
+        watch.forget()
+        begin.callback(partition="gpu", length=f"{number + 1}h")  # type: ignore[misc]
+        assert (state / "tick" / "maintenance.gpu").is_file()
+        assert not watch.unsynced()
 
 
 def test_the_watch_sees_what_is_not_synced(tmp_path: Path, watch: Watch) -> None:

@@ -196,6 +196,7 @@ def test_an_interrupt_before_the_intent(record: Record) -> None:
         None,  # type: ignore[arg-type]
         BY,
         print,
+        lambda: None,
     )
     with pytest.raises(KeyboardInterrupt):
         first.submit(SbatchCall((), {}, 60.0), 100.0)
