@@ -144,9 +144,16 @@ def two_at_once(patch: Patch) -> None:
 
 def no_hold_for_shared(patch: Patch) -> None:
     """A shared job comes back like any other."""
-    no_law(patch)
-    real = verdict.applied
+    real, law = verdict.applied, fold.Folding._check_decision
     patch.setattr(verdict, "applied", lambda rule, **more: real(rule, **{**more, "shared": False}))
+
+    def check(self: Any, body: Any, action: Any) -> None:
+        spec = self.spec
+        self.spec = spec if body["action"] == "hold" else replace(spec, shared=False)
+        law(self, body, action)
+        self.spec = spec
+
+    patch.setattr(fold.Folding, "_check_decision", check)
 
 
 def no_hold_for_elders(patch: Patch) -> None:
