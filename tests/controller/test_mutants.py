@@ -318,7 +318,7 @@ MUTANTS = (
     Mutant(closed_opens, "plain", "a closed job was submitted"),
     # And the rest of what the model says.
     Mutant(current_is_cancelled, "plain", "nobody asked for it"),
-    Mutant(kept_is_cancelled, "plain", "what a person had left running was cancelled"),
+    Mutant(kept_is_cancelled, "plain", "what a person had left running was cancelled", slow=True),
     Mutant(ids_are_believed, "plain", "which is another's|never did", slow=True),
     Mutant(everybody_is_suspected, "suspects", "was suspected that answers"),
     Mutant(stuck_requeue, "rules", "not at rest: requeuing", slow=True),
