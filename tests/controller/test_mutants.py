@@ -335,7 +335,7 @@ def test_the_model_sees(mutant: Mutant, monkeypatch: Patch) -> None:
         pytest.skip("make nightly")
     mutant.fault(monkeypatch)
     with pytest.raises(AssertionError, match=mutant.says):
-        run(mutant.kind, None, EXAMPLES, phases=(Stage.generate,))
+        run(mutant.kind, None, EXAMPLES * (5 if mutant.slow else 1), phases=(Stage.generate,))
 
 
 def acts_before_its_intent(patch: Patch) -> None:
