@@ -179,7 +179,7 @@ def always_ceased(patch: Patch) -> None:
 def burnt_at_once(patch: Patch) -> None:
     """A number is burnt although accounting or the queue has its object."""
     patch.setattr(settle, "_in_queue", lambda *_: Absent())
-    patch.setattr(settle, "_in_accounting", lambda *_: Absent())
+    patch.setattr(settle, "_in_accounting", lambda *_, **__: Absent())
     patch.setattr(settle, "_in_notes", lambda *_: Absent())
 
 
