@@ -207,11 +207,6 @@ def current_is_cancelled(patch: Patch) -> None:
     deciding(patch, cancel)
 
 
-def kept_is_cancelled(patch: Patch) -> None:
-    """What a person left running of a superseded job is a stray like any other."""
-    patch.setattr(decide, "_is_kept", lambda *_: False)
-
-
 def ids_are_believed(patch: Patch) -> None:
     """Whatever has the id of the current object is taken for it."""
     patch.setattr(ends._Observer, "is_ours", lambda *_: True)
@@ -318,7 +313,6 @@ MUTANTS = (
     Mutant(closed_opens, "plain", "a closed job was submitted"),
     # And the rest of what the model says.
     Mutant(current_is_cancelled, "plain", "nobody asked for it"),
-    Mutant(kept_is_cancelled, "plain", "what a person had left running was cancelled", slow=True),
     Mutant(ids_are_believed, "plain", "which is another's|never did", slow=True),
     Mutant(everybody_is_suspected, "suspects", "was suspected that answers"),
     Mutant(stuck_requeue, "rules", "not at rest: requeuing", slow=True),
