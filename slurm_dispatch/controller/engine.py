@@ -176,7 +176,7 @@ class Engine:
         """Whose it is and where it runs: by the hooks' word where there is one, else by the owner's."""
         account, partition = state.spec.account, state.spec.partition
         notes = [note for note in self._view.notes_of(state.spec.job) if note.kind == "start"]
-        notes = [note for note in notes if note.body.get("uid") == state.spec.uid]  # anybody can write this job's word
+        notes = [note for note in notes if note.body.get("uid") == state.spec.uid]  # anybody can write the word
         if notes:
             newest = max(notes, key=lambda note: (note.word.submission, note.at))
             account = str(newest.body.get("account") or account)
