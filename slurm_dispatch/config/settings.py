@@ -219,8 +219,7 @@ _NODES: tuple[Setting, ...] = (
         "suspect_overlaps",
         "int",
         10,
-        "How many jobs may at once have a replacement beside an execution that Slurm has not ended; those that "
-        "come next wait for Slurm.",
+        "How many jobs may at once have a replacement beside an execution that Slurm has not ended; others wait.",
         0,
         100_000,
     ),

@@ -145,9 +145,10 @@ class _First:
         self.say(f"job {self.spec.job}, Slurm job {answer.slurm_job_id}, checkpoint root {self.spec.root}")
         here = self.spec.cluster
         if answer.cluster and here and answer.cluster != here:
+            goes = " or ".join(show(name) for name in self.spec.clusters or (here,))
             self.say(
-                f"note: it is on cluster {show(answer.cluster)}: a tick on a host of that cluster brings it back, "
-                f"one of {show(here)} leaves it alone"
+                f"note: it is on cluster {show(answer.cluster)}, which ticks ask through slurmdbd; what replaces it "
+                f"goes to {goes}"
             )
         if not self.request.settings.flag("no-plan"):
             for line in short_plan(make_plan(self.request, self.site, self.config)):

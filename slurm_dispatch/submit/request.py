@@ -43,9 +43,9 @@ if TYPE_CHECKING:
     from slurm_dispatch.slurm.options import Option, Parsed
 
 COMMENT_MAX = 1024
+"""Characters that slurmctld takes for a comment (``_validate_job_create_req``, 22.05 to 26.05)."""
 CLUSTERS_MAX = 300
 """Characters of the names that ``-M`` gives: the tick's index remembers them for each job."""
-"""Characters that slurmctld takes for a comment (``_validate_job_create_req``, 22.05 to 26.05)."""
 # What makes an output's name a different one for every submission: %j, %J and %A (for a job that is no array).
 _HAS_ID = re.compile(r"%[0-9]*[jJA]")
 

@@ -78,3 +78,5 @@ def test_without_slurmdbd_a_job_can_be_cancelled_and_requeued(cluster: Cluster, 
         cluster.wait_job(number, ["CANCELLED"])
     finally:
         cluster.sh("ctl", "runuser -u slurm -- slurmdbd", timeout_s=LONG_S)
+        told = ["sacctmgr", "-n", "show", "cluster"]
+        cluster.wait_until(lambda: not cluster.run("ctl", told, check=False).status, LONG_S, "slurmdbd to answer")

@@ -97,14 +97,18 @@ def test_the_clusters_name_in_the_sentence(scene: Scene) -> None:
     assert (scene.facts()[-1].body["slurm_job_id"], scene.facts()[-1].body["cluster"]) == (3969755, "nautilus")
 
 
-@pytest.mark.parametrize(("cluster", "said"), [("beta", True), ("alpha", False)])
-def test_another_cluster_is_said(scene: Scene, cluster: str, *, said: bool) -> None:
-    """C079: a directive sent it to another cluster, whose jobs the ticks here do not see: a person learns of it."""
+@pytest.mark.parametrize(
+    ("options", "cluster", "goes"),
+    [((), "beta", "alpha"), ((), "alpha", None), (("-M", "alpha,beta"), "beta", "alpha or beta"),
+     (("-M", "beta"), "beta", None)],
+)  # fmt: skip
+def test_another_cluster_is_said(scene: Scene, options: tuple[str, ...], cluster: str, goes: str | None) -> None:
+    """C079: Slurm put it on another cluster than the one of this host: a person learns where it is and goes on."""
     scene.answer("sbatch", stdout=f"Submitted batch job 500 on cluster {cluster}\n")
-    result = scene.sbatch("--no-plan", "train.sh")
-    notes = [line for line in result.ours if line.startswith("note: ")]
-    words = f"note: it is on cluster {cluster}: a tick on a host of that cluster brings it back, one of alpha"
-    assert notes == [f"{words} leaves it alone"] * said
+    result = scene.sbatch("--no-plan", *options, "train.sh")
+    notes = [line for line in result.ours if line.startswith("note: it is on")]
+    words = f"note: it is on cluster {cluster}, which ticks ask through slurmdbd; what replaces it goes to {goes}"
+    assert notes == ([] if goes is None else [words])
 
 
 def test_a_banner_before_the_id(scene: Scene) -> None:
