@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
-from slurm_dispatch.controller.evidence import OVER, evidence_of, in_trouble, limits_of
+from slurm_dispatch.controller.evidence import OVER, evidence_of, in_trouble, is_whole, limits_of
 from slurm_dispatch.errors import BadDataError
 from slurm_dispatch.model.hostlist import expand
 from slurm_dispatch.model.outcome import Outcome
@@ -248,7 +248,7 @@ class _Observer:
             return None, False
         rows = self.rows()
         row = _row_of(rows, self.execution(detail)) or (rows[-1] if rows else None)
-        if row is not None and row.states & OVER and not (rows and "REQUEUED" in rows[-1].states):
+        if row is not None and is_whole(row) and not (rows and "REQUEUED" in rows[-1].states):
             return row, False
         return None, not (rows and "REQUEUED" in rows[-1].states)
 
@@ -257,7 +257,7 @@ class _Observer:
         rows = self.rows()
         if rows is None and self.details.has_accounting is not False:
             return Look(Unknown("not in the queue, and accounting does not answer"))
-        if rows and rows[-1].states & OVER:
+        if rows and is_whole(rows[-1]):
             return self.verdict(rows[-1], rows[-1], known=False)
         ended = any(self.is_end(note) for note in self.view.notes_of(self.spec.job))
         lost = self.lost()
@@ -325,7 +325,7 @@ class _Observer:
                 self.submission.number,
                 self.slurm_job_id,
                 outcome,
-                self.evidence(told, execution),
+                self.evidence(told, execution, limited=detail),
                 restart,
                 detail.start_time,
             )
@@ -357,10 +357,16 @@ class _Observer:
         except BadDataError:
             return False
 
-    def evidence(self, detail: port.JobDetail, execution: Execution | None) -> dict[str, Any]:
-        """What the end stands on, with the object's limits and the nodes to blame where they are known."""
+    def evidence(
+        self, detail: port.JobDetail, execution: Execution | None, *, limited: port.JobDetail | None = None
+    ) -> dict[str, Any]:
+        """What the end stands on, with the object's limits and the nodes to blame where they are known.
+
+        :param limited: who tells the limits, where that is not ``detail``: accounting has all memory of the nodes as
+            the limit of an object that was given none.
+        """
         found = evidence_of(detail, detail.source)
-        limits, nodes = limits_of(detail), in_trouble(execution, self.view.site.nodes)
+        limits, nodes = limits_of(limited or detail), in_trouble(execution, self.view.site.nodes)
         return {**found, **({"limits": limits} if limits else {}), **({"nodes": nodes} if nodes else {})}
 
     def may_be_refused(self, told: port.JobDetail) -> bool:

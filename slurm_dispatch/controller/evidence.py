@@ -32,6 +32,15 @@ OVER = frozenset(
 """Base states of an object that ended."""
 
 
+def is_whole(row: port.JobDetail) -> bool:
+    """Accounting's row has the end, and not only its state.
+
+    After a time without slurmdbd, slurmctld first tells it of the start, with the state of now: for seconds the row
+    is FAILED with 0:0, or CANCELLED by nobody, and its end is unknown.
+    """
+    return bool(row.states & OVER) and row.end_time is not None
+
+
 def limits_of(detail: port.JobDetail) -> dict[str, float]:
     """The limits that Slurm had for the object: seconds and megabytes, as far as it says them."""
     limits = (("time_s", detail.time_limit_s), ("mem_mb", detail.memory_mb))
@@ -76,4 +85,4 @@ def evidence_of(detail: port.JobDetail | None, source: str) -> dict[str, Any]:
     }
 
 
-__all__ = ["BLAMED_MAX", "OVER", "evidence_of", "in_trouble", "limits_of"]
+__all__ = ["BLAMED_MAX", "OVER", "evidence_of", "in_trouble", "is_whole", "limits_of"]

@@ -200,8 +200,8 @@ def test_the_text_hides_the_state_and_accounting_has_it(rig: Rig) -> None:
     key = rig.job()
     rig.start(key)
     number = rig.object(key)
-    rig.slurm.set(number, states=["COMPLETING"], rows=[{**rig.slurm.job(number), "states": ["PREEMPTED"]}])
-    rig.slurm.set(number, accounting_live=False)
+    row = {**rig.slurm.job(number), "states": ["PREEMPTED"], "end_time": rig.slurm.job(number)["start_time"] + 2}
+    rig.slurm.set(number, states=["COMPLETING"], rows=[row], accounting_live=False)
     rig.settle()
     assert rig.last(key, "end").body["outcome"] == "preempted"
     assert rig.last(key, "end").body["evidence"]["source"] == "accounting"

@@ -1,0 +1,73 @@
+"""Accounting's rows that are not whole, and what slurmctld tells better than they do."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from tests.controller.rig import Rig
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+
+@pytest.fixture
+def rig(tmp_path: Path) -> Rig:
+    return Rig(tmp_path)
+
+
+def told(rig: Rig, number: int, **later: Any) -> None:
+    """slurmdbd was away: accounting has the state of now, and neither the end nor who or what brought it about."""
+    row = {**rig.slurm.job(number), "end_time": None, "by_uid": None, "exit_status": 0}
+    rig.slurm.set(number, rows=[{**row, **later}], accounting_live=False)
+
+
+def test_a_row_without_its_end_does_not_tell_who_cancelled_it(rig: Rig) -> None:
+    """Slurm 22.05 was seen to have such a row for 3 to 14 seconds after slurmdbd had come back."""
+    key = rig.job("cancelled:resubmit,budget=5")
+    rig.start(key)
+    number = rig.object(key)
+    rig.slurm.end(number, "CANCELLED")
+    told(rig, number)
+    assert rig.tick()[key].soon
+    assert "end" not in rig.kinds(key)
+    told(rig, number, end_time=rig.slurm.job(number)["end_time"], by_uid=rig.uid + 1)
+    rig.settle()
+    assert rig.last(key, "end").body["evidence"]["by_uid"] == rig.uid + 1
+    assert len(rig.slurm.ids()) == 2
+
+
+ENDS = (("FAILED", 85, "unfinished"), ("CANCELLED", 0, "cancelled"))
+
+
+@pytest.mark.parametrize(("state", "status", "outcome"), ENDS)
+def test_a_row_without_its_end_is_no_end_of_what_slurmctld_forgot(
+    rig: Rig, state: str, status: int, outcome: str
+) -> None:
+    key = rig.job("cancelled:stop")
+    rig.start(key)
+    number = rig.object(key)
+    rig.slurm.end(number, state)
+    told(rig, number)
+    rig.slurm.forget(number)
+    rig.tick()
+    assert "end" not in rig.kinds(key)
+    end_time = rig.slurm.job(number)["end_time"]
+    told(rig, number, end_time=end_time, by_uid=rig.uid + 1, exit_status=status)
+    rig.settle()
+    assert rig.last(key, "end").body["outcome"] == outcome
+
+
+def test_limits_are_those_that_slurmctld_tells(rig: Rig) -> None:
+    """Accounting has all memory of a node for an object that was given no limit; half as much again is nowhere."""
+    key = rig.job("out_of_memory:resubmit,mem=1.5x..100G,budget=5")
+    rig.start(key)
+    number = rig.object(key)
+    row = {**rig.slurm.job(number), "states": ["OUT_OF_MEMORY"], "end_time": rig.slurm.job(number)["start_time"] + 2}
+    row |= {"memory_mb": 4000, "time_limit_s": 60}
+    rig.slurm.set(number, states=["COMPLETING"], rows=[row], accounting_live=False, time_limit_s=60)
+    rig.settle()
+    evidence = rig.last(key, "end").body["evidence"]
+    assert (evidence["source"], evidence["limits"]) == ("accounting", {"time_s": 60.0})
+    assert rig.last(key, "decision").body["changes"] == []
