@@ -10,7 +10,7 @@ import json
 import re
 import secrets
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -209,7 +209,9 @@ def test_slurmdbd_is_away_all_the_time(cluster: Cluster, records: Records) -> No
 
 
 @pytest.mark.parametrize("case", CASES, ids=[case.name for case in CASES])
-def test_the_end_has_the_right_word(records: Records, case: Case) -> None:
+def test_the_end_has_the_right_word(cluster: Cluster, records: Records, case: Case) -> None:
+    if case.name == "out_of_memory_step" and not cluster.json:
+        case = replace(case, outcomes=("failed",))  # text does not tell the ends of steps
     records.wait(case.name, "end", len(case.outcomes))
     records.wait(case.name, "closed")
     ends = records.of(case.name, "end")
