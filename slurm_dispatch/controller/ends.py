@@ -301,7 +301,7 @@ class _Observer:
             strange = verdict.why if verdict.strange else ""
             return Look(Unknown(verdict.why), soon=not strange, strange=strange)
         if outcome is Outcome.CANCELLED:
-            if self.submission.was_refused or self.was_started_twice(told):
+            if self.submission.was_refused or self.was_not_started(told, execution):
                 outcome = Outcome.LAUNCH_FAILED
             elif self.may_be_refused(told):
                 return Look(Unknown("whether it was refused, a note tells in a moment"), soon=True)
@@ -331,15 +331,22 @@ class _Observer:
             )
         )
 
-    def was_started_twice(self, detail: port.JobDetail) -> bool:
-        """slurmctld sent its node the script that ran there, and slurmd then had it cancelled.
+    def was_not_started(self, detail: port.JobDetail, execution: Execution | None) -> bool:
+        """slurmd had it cancelled: slurmctld had sent its node the script that ran there, or a Prolog failed.
 
-        So does a controller that took over with state of before the start. Nobody wanted it to end.
+        The first does a controller that took over with state of before the start; the second is mostly FAILED with
+        1:0, and it is chance whether slurmd or slurmctld ends the job first. Nobody wanted it to end.
         """
         nodes = self.details.nodes() if detail.by_uid == 0 else port.Unknown("not asked")
         if isinstance(nodes, port.Unknown) or detail.end_time is None:
             return False
-        since = {node.name: node.duplicate_at for node in nodes.nodes if node.drained}
+        ran_s = detail.end_time - (detail.start_time or detail.end_time)
+        brief = _helper(execution) is None and ran_s <= PROLOG_S
+        since = {
+            node.name: node.duplicate_at or (node.prolog_failed_at if brief else None)
+            for node in nodes.nodes
+            if node.drained
+        }
         try:
             times = [since.get(name) for name in expand(detail.nodes)]
         except BadDataError:
