@@ -194,7 +194,7 @@ class _Observer:
             return here
         execution = before[0]
         row = _row_of(self.rows(), execution)
-        if row is None:
+        if row is None or row.end_time is None:
             if self.details.has_accounting is not False:
                 return here  # asked again by the next tick
             outcome, evidence = Outcome.LOST, evidence_of(None, "restart count")
@@ -462,6 +462,9 @@ def _row_of(rows: Sequence[port.JobDetail] | None, execution: Execution | None) 
     for row in rows:
         if row.restart is not None and row.restart == execution.epoch.restart:
             return row
+    # Slurm 22.05: no hook tells the start, and no row its count; each start has a row of its own, in their order.
+    if execution.start_time is None and all(row.restart is None for row in rows):
+        return rows[execution.epoch.restart] if execution.epoch.restart < len(rows) else None
     return None
 
 

@@ -71,3 +71,24 @@ def test_limits_are_those_that_slurmctld_tells(rig: Rig) -> None:
     evidence = rig.last(key, "end").body["evidence"]
     assert (evidence["source"], evidence["limits"]) == ("accounting", {"time_s": 60.0})
     assert rig.last(key, "decision").body["changes"] == []
+
+
+def test_what_slurm_22_05_requeued_is_found_by_the_order_of_its_rows(rig: Rig) -> None:
+    """Its hooks do not tell the start, and its rows not the count; a row that has no end yet is waited for."""
+    key = rig.job("cancelled:stop")
+    number = rig.object(key)
+    for restart, state in enumerate(("PREEMPTED", "REQUEUED")):
+        rig.start_note(key, number, rig.slurm.start(number), start_time=None)
+        rig.settle()
+        rig.slurm.restart(number, state)
+        whole = [{**row, "restart": None} for row in rig.slurm.job(number)["rows"]]
+        rig.slurm.set(number, accounting_live=False, rows=[*whole[:-1], {**whole[-1], "end_time": None}])
+        rig.settle()
+        assert rig.kinds(key).count("end") == restart
+        rig.slurm.set(number, rows=whole)
+        rig.settle()
+    ends = [fact.body for fact in rig.facts(key) if fact.kind == "end"]
+    assert [(end["restart"], end["outcome"], end["final"]) for end in ends] == [
+        (0, "preempted", False),
+        (1, "cancelled", False),
+    ]
