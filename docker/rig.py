@@ -23,8 +23,6 @@ if TYPE_CHECKING:
 ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 NODES = ("c1", "c2", "c3")
 HOSTS = ("ctl", "login", *NODES)
-NODES_OF = {"trixie": NODES, "bookworm": NODES[:2], "sid": NODES[:2]}
-"""The nodes of a cluster of each release of Debian."""
 USERS = ("ada", "ben")
 STATE = "/srv/slurm-dispatch"
 """The state folder of slurm-dispatch, the same on every host."""
@@ -106,14 +104,18 @@ class Cluster:
     """One cluster of ``docker/cluster``.
 
     :param name: which one (``DISPATCH_CLUSTER``); ``None`` for what the environment or the checkout says.
-    :param release: ``bookworm``: a smaller one, whose Slurm is 22.05; ``sid``: one of the newest Slurm.
+    :param release: ``bookworm``: its Slurm is 22.05; ``sid``: one of the newest Slurm; ``None`` for what the
+        environment says (``DISPATCH_RELEASE``), which is ``trixie`` where it says nothing.
+    :param small: without the third node.
     """
 
-    def __init__(self, name: str | None = None, *, release: str = "trixie") -> None:
-        self.nodes = NODES_OF[release]
+    def __init__(self, name: str | None = None, *, release: str | None = None, small: bool = False) -> None:
+        release = release or os.environ.get("DISPATCH_RELEASE") or "trixie"
+        self.nodes = NODES[:2] if small else NODES
         self.hosts = ("ctl", "login", *self.nodes)
-        self._json = release != "bookworm"  # scontrol has it from 23.02 on
-        self._environ = {**os.environ, "DISPATCH_RELEASE": release}
+        self.release = release
+        self.json = release != "bookworm"  # scontrol has it from 23.02 on
+        self._environ = {**os.environ, "DISPATCH_RELEASE": release, "DISPATCH_SMALL": "1" if small else ""}
         if name is not None:
             self._environ["DISPATCH_CLUSTER"] = name
         self.name = self._script("cluster", "name", timeout_s=COMMAND_S).strip()
@@ -227,7 +229,7 @@ class Cluster:
 
         :raises ClusterError: slurmctld gave no answer.
         """
-        if not self._json:
+        if not self.json:
             return self._text_job(job_id)
         done = self.run("ctl", ["scontrol", "show", "job", str(job_id), "--json"], check=False)
         try:

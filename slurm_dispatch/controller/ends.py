@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
-from slurm_dispatch.controller.evidence import OVER, evidence_of, in_trouble, limits_of
+from slurm_dispatch.controller.evidence import OVER, evidence_of, in_trouble, is_whole, limits_of, row_of, waited
 from slurm_dispatch.errors import BadDataError
 from slurm_dispatch.model.hostlist import expand
 from slurm_dispatch.model.outcome import Outcome
@@ -21,7 +21,6 @@ from slurm_dispatch.slurm.holds import held_by
 from slurm_dispatch.slurm.parse import KNOWN_STATES
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
 
     from slurm_dispatch.controller.view import Details, View
     from slurm_dispatch.records.spec import Spec
@@ -193,8 +192,8 @@ class _Observer:
         if not before:
             return here
         execution = before[0]
-        row = _row_of(self.rows(), execution)
-        if row is None:
+        row = row_of(self.rows(), execution)
+        if row is None or row.end_time is None:
             if self.details.has_accounting is not False:
                 return here  # asked again by the next tick
             outcome, evidence = Outcome.LOST, evidence_of(None, "restart count")
@@ -247,8 +246,8 @@ class _Observer:
         if self.details.has_accounting is False:
             return None, False
         rows = self.rows()
-        row = _row_of(rows, self.execution(detail)) or (rows[-1] if rows else None)
-        if row is not None and row.states & OVER and not (rows and "REQUEUED" in rows[-1].states):
+        row = row_of(rows, self.execution(detail)) or (rows[-1] if rows else None)
+        if row is not None and is_whole(row) and not (rows and "REQUEUED" in rows[-1].states):
             return row, False
         return None, not (rows and "REQUEUED" in rows[-1].states)
 
@@ -257,7 +256,7 @@ class _Observer:
         rows = self.rows()
         if rows is None and self.details.has_accounting is not False:
             return Look(Unknown("not in the queue, and accounting does not answer"))
-        if rows and rows[-1].states & OVER:
+        if rows and is_whole(rows[-1]):
             return self.verdict(rows[-1], rows[-1], known=False)
         ended = any(self.is_end(note) for note in self.view.notes_of(self.spec.job))
         lost = self.lost()
@@ -301,7 +300,7 @@ class _Observer:
             strange = verdict.why if verdict.strange else ""
             return Look(Unknown(verdict.why), soon=not strange, strange=strange)
         if outcome is Outcome.CANCELLED:
-            if self.was_refused(told) or self.was_started_twice(told):
+            if self.was_refused(told) or self.was_not_started(told, execution):
                 outcome = Outcome.LAUNCH_FAILED
             elif self.may_be_refused(told):
                 return Look(Unknown("whether it was refused, a note tells in a moment"), soon=True)
@@ -317,7 +316,7 @@ class _Observer:
         if waits_s and told.end_time is not None and -SKEW_S < self.view.at - told.end_time < waits_s:
             return Look(Unknown("its helper's own word comes with the node's Epilog"), soon=True)
         restart = detail.restart if execution is None else execution.epoch.restart
-        if execution is None and self.spec.shared and self.submission.was_refused and _waited(detail):
+        if execution is None and self.spec.shared and self.submission.was_refused and waited(detail):
             # The count is that of a start that never came: the last one that did was refused.
             restart = max(refusal.restart for refusal in self.submission.refusals)
         return Look(
@@ -325,7 +324,7 @@ class _Observer:
                 self.submission.number,
                 self.slurm_job_id,
                 outcome,
-                self.evidence(told, execution),
+                self.evidence(told, execution, limited=detail),
                 restart,
                 detail.start_time,
             )
@@ -340,18 +339,25 @@ class _Observer:
         if not self.submission.was_refused:
             return False
         last = max(self.submission.refusals, key=lambda refusal: refusal.restart)
-        by_owner = told.by_uid == self.spec.uid and (self.spec.uid != 0 or _waited(told))
+        by_owner = told.by_uid == self.spec.uid and (self.spec.uid != 0 or waited(told))
         return last.why != "double_start" or not by_owner
 
-    def was_started_twice(self, detail: port.JobDetail) -> bool:
-        """slurmctld sent its node the script that ran there, and slurmd then had it cancelled.
+    def was_not_started(self, detail: port.JobDetail, execution: Execution | None) -> bool:
+        """slurmd had it cancelled: slurmctld had sent its node the script that ran there, or a Prolog failed.
 
-        So does a controller that took over with state of before the start. Nobody wanted it to end.
+        The first does a controller that took over with state of before the start; the second is mostly FAILED with
+        1:0, and it is chance whether slurmd or slurmctld ends the job first. Nobody wanted it to end.
         """
         nodes = self.details.nodes() if detail.by_uid == 0 else port.Unknown("not asked")
         if isinstance(nodes, port.Unknown) or detail.end_time is None:
             return False
-        since = {node.name: node.duplicate_at for node in nodes.nodes if node.drained}
+        ran_s = detail.end_time - (detail.start_time or detail.end_time)
+        brief = _helper(execution) is None and ran_s <= PROLOG_S
+        since = {
+            node.name: node.duplicate_at or (node.prolog_failed_at if brief else None)
+            for node in nodes.nodes
+            if node.drained
+        }
         try:
             times = [since.get(name) for name in expand(detail.nodes)]
         except BadDataError:
@@ -369,10 +375,16 @@ class _Observer:
         except BadDataError:
             return False
 
-    def evidence(self, detail: port.JobDetail, execution: Execution | None) -> dict[str, Any]:
-        """What the end stands on, with the object's limits and the nodes to blame where they are known."""
+    def evidence(
+        self, detail: port.JobDetail, execution: Execution | None, *, limited: port.JobDetail | None = None
+    ) -> dict[str, Any]:
+        """What the end stands on, with the object's limits and the nodes to blame where they are known.
+
+        :param limited: who tells the limits, where that is not ``detail``: accounting has all memory of the nodes as
+            the limit of an object that was given none.
+        """
         found = evidence_of(detail, detail.source)
-        limits, nodes = limits_of(detail), in_trouble(execution, self.view.site.nodes)
+        limits, nodes = limits_of(limited or detail), in_trouble(execution, self.view.site.nodes)
         return {**found, **({"limits": limits} if limits else {}), **({"nodes": nodes} if nodes else {})}
 
     def may_be_refused(self, told: port.JobDetail) -> bool:
@@ -444,24 +456,6 @@ class _Observer:
             and note.slurm_job_id == self.slurm_job_id
             and note.body.get("uid") == self.spec.uid
         )
-
-
-def _waited(detail: port.JobDetail) -> bool:
-    """By Slurm's own record of the object it had no node since it was last queued, and was cancelled there."""
-    ran = detail.start_time is not None and detail.end_time is not None and detail.end_time > detail.start_time
-    return not detail.nodes and not ran and detail.source != "accounting"
-
-
-def _row_of(rows: Sequence[port.JobDetail] | None, execution: Execution | None) -> port.JobDetail | None:
-    if not rows or execution is None:
-        return None
-    for row in rows:
-        if execution.start_time is not None and row.start_time == int(execution.start_time):
-            return row
-    for row in rows:
-        if row.restart is not None and row.restart == execution.epoch.restart:
-            return row
-    return None
 
 
 def _helper(execution: Execution | None) -> HelperEnd | None:

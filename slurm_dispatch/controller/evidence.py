@@ -9,6 +9,8 @@ from slurm_dispatch.model.hostlist import expand
 from slurm_dispatch.slurm import port
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from slurm_dispatch.records.state import Execution
 
 BLAMED_MAX = 64
@@ -30,6 +32,37 @@ OVER = frozenset(
     }
 )
 """Base states of an object that ended."""
+
+
+def is_whole(row: port.JobDetail) -> bool:
+    """Accounting's row has the end, and not only its state.
+
+    After a time without slurmdbd, slurmctld first tells it of the start, with the state of now: for seconds the row
+    is FAILED with 0:0, or CANCELLED by nobody, and its end is unknown.
+    """
+    return bool(row.states & OVER) and row.end_time is not None
+
+
+def waited(detail: port.JobDetail) -> bool:
+    """By Slurm's own record of the object it had no node since it was last queued, and was cancelled there."""
+    ran = detail.start_time is not None and detail.end_time is not None and detail.end_time > detail.start_time
+    return not detail.nodes and not ran and detail.source != "accounting"
+
+
+def row_of(rows: Sequence[port.JobDetail] | None, execution: Execution | None) -> port.JobDetail | None:
+    """The row of ``rows`` (one object's, oldest first) that is about this execution."""
+    if not rows or execution is None:
+        return None
+    for row in rows:
+        if execution.start_time is not None and row.start_time == int(execution.start_time):
+            return row
+    for row in rows:
+        if row.restart is not None and row.restart == execution.epoch.restart:
+            return row
+    # Slurm 22.05: no hook tells the start, and no row its count; each start has a row of its own, in their order.
+    if execution.start_time is None and all(row.restart is None for row in rows):
+        return rows[execution.epoch.restart] if execution.epoch.restart < len(rows) else None
+    return None
 
 
 def limits_of(detail: port.JobDetail) -> dict[str, float]:
@@ -76,4 +109,4 @@ def evidence_of(detail: port.JobDetail | None, source: str) -> dict[str, Any]:
     }
 
 
-__all__ = ["BLAMED_MAX", "OVER", "evidence_of", "in_trouble", "limits_of"]
+__all__ = ["BLAMED_MAX", "OVER", "evidence_of", "in_trouble", "is_whole", "limits_of", "row_of", "waited"]

@@ -20,7 +20,9 @@ _STATE = re.compile(r"^   State=(\S+) ThreadsPerCore=[0-9]+ TmpDisk=", re.MULTIL
 _PARTITIONS = re.compile(r"^   Partitions=(\S*) *$", re.MULTILINE)
 _BOOT = re.compile(r"^   BootTime=(\S+) ?", re.MULTILINE)
 # The whole of it is slurmctld's own: what an operator has written before would stand in front.
-_DUPLICATE = re.compile(r"^   Reason=Duplicate jobid \[[A-Za-z0-9_.-]+@([0-9]{1,12})\]$", re.MULTILINE)
+_DRAINED = re.compile(
+    r"^   Reason=(Duplicate jobid|Prolog error) \[[A-Za-z0-9_.-]+@([0-9]{1,12})\]$", re.MULTILINE
+)
 _BASE_AND_FLAGS = re.compile(r"([A-Z]+)([*~#!%$@^-]?)((?:\+[A-Z_]+|\+\?)*)\Z")
 _TIME = re.compile(r"[0-9]{1,12}\Z")
 
@@ -66,8 +68,11 @@ def _node(name: str, paragraph: str) -> Node | None:
         flags.add("NOT_RESPONDING")
     listed = tuple(part for part in (partitions[0] if partitions else "").split(",") if part)
     boot = int(boots[0]) if boots and _TIME.match(boots[0]) and int(boots[0]) > 0 else None
-    duplicate = _DUPLICATE.findall(paragraph)
-    return Node(name, state[1], frozenset(flags), listed, boot, int(duplicate[0]) if len(duplicate) == 1 else None)
+    drained = _DRAINED.findall(paragraph)
+    why = {reason: int(at) for reason, at in drained} if len(drained) == 1 else {}
+    return Node(
+        name, state[1], frozenset(flags), listed, boot, why.get("Duplicate jobid"), why.get("Prolog error")
+    )
 
 
 __all__ = ["NODES_MAX", "NODE_STATES", "parse_nodes"]

@@ -243,6 +243,7 @@ class Node:
         where it never did.
     :param duplicate_at: Unix seconds when slurmctld drained it since it sent the node a job that ran there already;
         ``None``: its reason is another one.
+    :param prolog_failed_at: Unix seconds when slurmctld drained it since a Prolog failed there; ``None``: so.
     """
 
     name: str
@@ -251,6 +252,7 @@ class Node:
     partitions: tuple[str, ...] = ()
     boot_time: int | None = None
     duplicate_at: int | None = None
+    prolog_failed_at: int | None = None
 
     @property
     def silent(self) -> bool:

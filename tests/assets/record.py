@@ -157,7 +157,7 @@ def write(path: Path, content: object) -> None:
 
 def main(release: str) -> None:
     """Everything for one release."""
-    cluster = Cluster(f"record-{release}", release=release)
+    cluster = Cluster(f"record-{release}", release=release, small=True)
     cluster.up()
     cluster.reset()
     said = cluster.run("ctl", ["slurmctld", "-V"]).stdout

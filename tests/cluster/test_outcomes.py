@@ -10,7 +10,7 @@ import json
 import re
 import secrets
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -83,8 +83,6 @@ CASES = (
          evidence=(("state", "COMPLETED"),)),
     Case("timeout", DEAF, ("timeout",), ("--time=1",),
          evidence=(("state", "TIMEOUT"), ("limits", {"time_s": 60.0}))),
-    Case("deadline", LIVE, ("deadline",), ("--time=1", "--deadline=now+65seconds", "--hold"),
-         evidence=(("state", "DEADLINE"),)),
     Case("out_of_memory", EAT, ("out_of_memory",), node=CONFINED, evidence=(("state", "OUT_OF_MEMORY"),)),
     Case("out_of_memory_step", f"exec {WATCH} -- srun {EAT}", ("out_of_memory",), node=CONFINED),
     Case("boot_fail", LIVE, ("boot_fail",), evidence=(("state", "BOOT_FAIL"),)),
@@ -94,6 +92,8 @@ CASES = (
     Case("store_error", NO_STORE, ("store_error",), evidence=(("state", "FAILED"), ("exit_code", 74))),
     Case("not_resumed", FORGETFUL, ("unfinished", "not_resumed"), rules=("unfinished:resubmit", STOP),
          evidence=(("exit_code", 80),)),
+    Case("deadline", LIVE, ("deadline",), ("--time=1", "--deadline=now+65seconds", "--hold"),
+         evidence=(("state", "DEADLINE"),)),
 )  # fmt: skip
 ONCE = "test ! -e again || exit 0\ntouch again\nexit {status}"
 """Ends with a status the first time and with 0 the second."""
@@ -117,8 +117,12 @@ class Records:
         folder = f"{self.folder}/{case.name}"
         self.cluster.write(f"{folder}/job.sh", f"#!/bin/sh\n{case.script}\n", user="ada")
         rules = [word for rule in case.rules for word in ("--on", rule)]
+        own = case.options
+        if case.name == "deadline" and self.cluster.release == "bookworm":
+            # Slurm 22.05 keeps a held job beyond its deadline; this one waits for those before it to leave the node.
+            own = (*own[:-1], "--exclusive")
         options = ["--checkpoint", f"{folder}/root", *rules, "--output=out", f"--nodelist={case.node}"]
-        argv = ["dispatch", "sbatch", *options, *case.options, "job.sh"]
+        argv = ["dispatch", "sbatch", *options, *own, "job.sh"]
         said = self.cluster.run("login", argv, user="ada", cwd=folder, timeout_s=LONG_S).stderr
         found = re.search(r"\bjob ([a-z0-9]{12})\b", said)
         assert found, said
@@ -182,6 +186,7 @@ def records(cluster: Cluster) -> Iterator[Records]:
 
 def test_slurmdbd_is_away_all_the_time(cluster: Cluster, records: Records) -> None:
     """What slurmctld tells is enough; who cancelled only accounting knows, and until it does nobody guesses."""
+    source = "json" if cluster.json else "text"
     cluster.sh("ctl", "while pgrep -x slurmdbd >/dev/null; do pkill -x slurmdbd; sleep 0.1; done")
     try:
         records.submit_all(UNACCOUNTED)
@@ -191,7 +196,7 @@ def test_slurmdbd_is_away_all_the_time(cluster: Cluster, records: Records) -> No
         for case in UNACCOUNTED[:2]:
             records.wait(case.name, "closed")
             assert tuple(end["outcome"] for end in records.of(case.name, "end")) == case.outcomes
-            assert {end["evidence"]["source"] for end in records.of(case.name, "end")} == {"json"}
+            assert {end["evidence"]["source"] for end in records.of(case.name, "end")} == {source}
             assert len(records.of(case.name, "submitted")) == 2
         for _ in range(2):
             cluster.run("ctl", ["dispatch", "tick"], timeout_s=LONG_S)
@@ -204,7 +209,9 @@ def test_slurmdbd_is_away_all_the_time(cluster: Cluster, records: Records) -> No
 
 
 @pytest.mark.parametrize("case", CASES, ids=[case.name for case in CASES])
-def test_the_end_has_the_right_word(records: Records, case: Case) -> None:
+def test_the_end_has_the_right_word(cluster: Cluster, records: Records, case: Case) -> None:
+    if case.name == "out_of_memory_step" and not cluster.json:
+        case = replace(case, outcomes=("failed",))  # text does not tell the ends of steps
     records.wait(case.name, "end", len(case.outcomes))
     records.wait(case.name, "closed")
     ends = records.of(case.name, "end")

@@ -32,7 +32,7 @@ exec sleep 3600' sh {dir}
 def cluster() -> Iterator[Cluster]:
     """A cluster of its own, beside the worker's."""
     worker = os.environ.get("PYTEST_XDIST_WORKER", "gw0")
-    cluster = Cluster(f"{Cluster().name}-{worker}-2205", release="bookworm")
+    cluster = Cluster(f"{Cluster().name}-{worker}-2205", release="bookworm", small=True)
     keep = bool(os.environ.get("DISPATCH_KEEP"))
     if not keep:
         cluster.down()

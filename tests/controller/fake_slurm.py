@@ -143,11 +143,13 @@ class FakeSlurm:
         *flags: str,
         partitions: Sequence[str] = ("low",),
         duplicate_at: int | None = None,
+        prolog_failed_at: int | None = None,
     ) -> None:
         """A node is in this state now; those that were never named are idle."""
         nodes = self._get("nodes.json", _NODES)
         body = {"state": state, "flags": list(flags), "partitions": list(partitions), "boot_time": BOOT_TIME}
-        self._put("nodes.json", {**nodes, name: {**body, "duplicate_at": duplicate_at}})
+        why = {"duplicate_at": duplicate_at, "prolog_failed_at": prolog_failed_at}
+        self._put("nodes.json", {**nodes, name: {**body, **why}})
 
     def forget(self, slurm_job_id: int) -> None:
         """MinJobAge is over: only accounting has it."""
@@ -342,6 +344,7 @@ class FakeSlurm:
                     tuple(body["partitions"]),
                     body["boot_time"],
                     body.get("duplicate_at"),
+                    body.get("prolog_failed_at"),
                 )
                 for name, body in self._get("nodes.json", _NODES).items()
             )

@@ -16,6 +16,8 @@ if TYPE_CHECKING:
 class Hands:
     """What the stand-in does by itself in a real cluster."""
 
+    refuses_the_unknown = True
+
     def __init__(self, slurm: FakeSlurm) -> None:
         self._slurm = slurm
 

@@ -160,63 +160,11 @@ def test_where_nothing_tells_who_cancelled_it_the_rule_does_not_apply(rig: Rig) 
     assert len(rig.slurm.ids()) == 1
 
 
-def test_who_cancelled_it_is_waited_for(rig: Rig) -> None:
-    """Accounting away: nothing happens, and it is asked again within moments."""
-    key = rig.job("cancelled:resubmit,budget=5")
-    rig.start(key)
-    rig.slurm.end(rig.object(key), "CANCELLED", "COMPLETING", by_uid=rig.uid + 1)
-    rig.slurm.knob(accounting="away")
-    assert rig.tick()[key].soon
-    assert rig.kinds(key, 3) == ["started"]
-    rig.slurm.knob(accounting="ok")
-    rig.settle()
-    assert len(rig.slurm.ids()) == 2
-
-
-def test_who_cancelled_it_is_waited_for_as_long_as_accounting_is_away(rig: Rig) -> None:
-    """P5: a source that does not answer is not one that has nothing."""
-    key = rig.job("cancelled:resubmit,budget=5")
-    rig.start(key)
-    rig.tick()
-    rig.slurm.end(rig.object(key), "CANCELLED", "COMPLETING", by_uid=rig.uid + 1)
-    rig.slurm.knob(accounting="away")
-    rig.later_s = 86400.0
-    rig.settle()
-    assert "end" not in rig.kinds(key)
-    rig.slurm.knob(accounting="ok")
-    rig.settle()
-    assert len(rig.slurm.ids()) == 2
-
-
 def test_a_job_that_was_cancelled_in_the_queue_closes(rig: Rig) -> None:
     key = rig.job()
     rig.slurm.end(rig.object(key), "CANCELLED", by_uid=rig.uid)
     rig.settle()
     assert rig.last(key, "closed").body["why"] == "cancelled"
-
-
-def test_the_text_hides_the_state_and_accounting_has_it(rig: Rig) -> None:
-    """A Slurm without JSON: COMPLETING is all that slurmctld says."""
-    key = rig.job()
-    rig.start(key)
-    number = rig.object(key)
-    rig.slurm.set(number, states=["COMPLETING"], rows=[{**rig.slurm.job(number), "states": ["PREEMPTED"]}])
-    rig.slurm.set(number, accounting_live=False)
-    rig.settle()
-    assert rig.last(key, "end").body["outcome"] == "preempted"
-    assert rig.last(key, "end").body["evidence"]["source"] == "accounting"
-
-
-def test_an_end_that_slurmctld_forgot_is_read_from_accounting(rig: Rig) -> None:
-    """C036: a preempted job that is gone from the queue is resubmitted under a new id."""
-    key = rig.job()
-    rig.start(key)
-    rig.tick()
-    rig.slurm.end(rig.object(key), "PREEMPTED")
-    rig.slurm.forget(rig.object(key))
-    rig.settle()
-    assert rig.last(key, "end").body["evidence"]["source"] == "accounting"
-    assert len(rig.slurm.ids()) == 2
 
 
 def test_not_listed_is_not_ended(rig: Rig) -> None:

@@ -74,6 +74,32 @@ def test_a_job_that_slurmctld_started_twice(tmp_path: Path, by_uid: int, apart_s
     assert rig.last(key, "end").body["outcome"] == outcome
 
 
+@pytest.mark.parametrize(
+    ("by_uid", "ran_s", "apart_s", "outcome"),
+    [
+        (0, 0, 0, "launch_failed"),
+        (0, 30, 1, "launch_failed"),
+        (0, 61, 0, "cancelled"),
+        (0, 0, 90, "cancelled"),
+        (0, 0, None, "cancelled"),
+        (500, 0, 0, "cancelled"),
+    ],
+)
+def test_a_job_that_slurmd_cancelled_since_its_prolog_failed(
+    tmp_path: Path, by_uid: int, ran_s: int, apart_s: int | None, outcome: str
+) -> None:
+    """Seen on 22.05, once in two: slurmd's kill came before slurmctld had ended it as FAILED 1:0."""
+    rig = Rig(tmp_path)
+    key = rig.job("cancelled,launch_failed:stop")
+    start = rig.start(key)
+    rig.settle()
+    end = start + ran_s
+    rig.slurm.node("c1", "IDLE", "DRAIN", prolog_failed_at=None if apart_s is None else end + apart_s)
+    rig.slurm.end(rig.object(key), "CANCELLED", end_time=end, by_uid=by_uid)
+    rig.settle()
+    assert rig.last(key, "end").body["outcome"] == outcome
+
+
 @pytest.mark.parametrize(("drained", "outcome"), [(True, "launch_failed"), (False, "failed")])
 def test_a_node_is_drained_a_moment_after_the_end(tmp_path: Path, drained: bool, outcome: str) -> None:
     """So what ended as it began is looked at once more."""

@@ -90,7 +90,10 @@ def test_a_node_in_no_partition_has_none() -> None:
     ],
 )
 def test_a_node_that_was_sent_a_job_twice(reason: str, at: int | None) -> None:
-    assert only(paragraph(state="IDLE+DRAIN", more=f"Reason={reason}")).duplicate_at == at
+    node = only(paragraph(state="IDLE+DRAIN", more=f"Reason={reason}"))
+    assert (node.duplicate_at, node.prolog_failed_at) == (at, None)
+    node = only(paragraph(state="IDLE+DRAIN", more=f"Reason={reason.replace('Duplicate jobid', 'Prolog error')}"))
+    assert (node.duplicate_at, node.prolog_failed_at) == (None, at)
 
 
 def test_a_reason_of_several_lines_says_nothing_of_the_node() -> None:
