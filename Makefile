@@ -7,7 +7,7 @@ WORKERS ?= 2
 # Whatever is said of Python outside must not reach the tests.
 unexport PYTHONPATH PYTHONHOME
 
-# Steps of the model: a million in two parts.
+# Steps of the model: a million in two parts, drawn by SEED. MODEL_LOG=FILE gets a line now and then.
 MODEL_STEPS ?= 1000000
 # Power losses of a second kernel.
 CYCLES ?= 50

@@ -96,9 +96,25 @@ class Dependents:
                 left.append({"slurm_job_id": it.slurm_job_id, "why": one_line(why)[:200]})
             else:
                 done.append(it.slurm_job_id)
+        away = self._elsewhere(state, place)
+        if isinstance(away, Unknown):
+            return None, f"whether jobs on another cluster depend on it is not known: {away.why}"
+        left += away
         if len(left) > LEFT_MAX:
             left[LEFT_MAX - 1]["why"] += f"; and {len(left) - LEFT_MAX} more"
         return {"slurm_job_id": new, "moved": sorted(done)[:DEPENDENTS_MAX], "left": left[:LEFT_MAX]}, ""
+
+    def _elsewhere(self, state: State, now: str) -> list[dict[str, Any]] | Unknown:
+        """Those that depend on objects that the job had elsewhere than it is ``now``: none of them can be moved."""
+        had = {self._place(state, it.object) for it in state.submissions if it.object is not None}
+        left: list[dict[str, Any]] = []
+        for place in sorted(had - {now}) if state.dependents else ():
+            answer = self._at(place).port.dependents(state.spec.uid)
+            if isinstance(answer, Unknown):
+                return answer
+            names, why = self._objects(state, place), "the job went on on another cluster"
+            left += [{"slurm_job_id": it.slurm_job_id, "why": why} for it in answer if _waits_for(it, names, state)]
+        return left
 
     def _change(self, it: Dependent, place: str, text: str) -> str | None:
         """Why it cannot be changed, empty if it was; ``None``: nobody knows."""

@@ -301,7 +301,7 @@ class _Observer:
             strange = verdict.why if verdict.strange else ""
             return Look(Unknown(verdict.why), soon=not strange, strange=strange)
         if outcome is Outcome.CANCELLED:
-            if self.submission.was_refused or self.was_started_twice(told):
+            if self.was_refused(told) or self.was_started_twice(told):
                 outcome = Outcome.LAUNCH_FAILED
             elif self.may_be_refused(told):
                 return Look(Unknown("whether it was refused, a note tells in a moment"), soon=True)
@@ -314,7 +314,7 @@ class _Observer:
             elif detail.completing or (ran_s <= 1 and abs(self.view.at - (told.end_time or 0)) < DRAINED_AFTER_S):
                 return Look(Unknown("whether the site's Prolog failed, its node shows in a moment"), soon=True)
         waits_s = WORD_S[1 if detail.completing else 0] if word_comes(told, _helper(execution)) else 0.0
-        if waits_s and told.end_time is not None and self.view.at - told.end_time < waits_s:
+        if waits_s and told.end_time is not None and -SKEW_S < self.view.at - told.end_time < waits_s:
             return Look(Unknown("its helper's own word comes with the node's Epilog"), soon=True)
         restart = detail.restart if execution is None else execution.epoch.restart
         if execution is None and self.spec.shared and self.submission.was_refused and _waited(detail):
@@ -330,6 +330,18 @@ class _Observer:
                 detail.start_time,
             )
         )
+
+    def was_refused(self, told: port.JobDetail) -> bool:
+        """It was refused, and that is what ended it.
+
+        One that Slurm started twice can wait again after it, and ticks cancel only those that must not start (as the
+        owner, too): then the owner's cancel is his own. Of root's job that shows only while Slurm has its record.
+        """
+        if not self.submission.was_refused:
+            return False
+        last = max(self.submission.refusals, key=lambda refusal: refusal.restart)
+        by_owner = told.by_uid == self.spec.uid and (self.spec.uid != 0 or _waited(told))
+        return last.why != "double_start" or not by_owner
 
     def was_started_twice(self, detail: port.JobDetail) -> bool:
         """slurmctld sent its node the script that ran there, and slurmd then had it cancelled.

@@ -85,13 +85,27 @@ class Engine:
     def policy(self, base: Policy, state: State) -> Policy:
         """The site's policy for this job now, as ``state`` shows it."""
         self._state = state
-        goals = landing(state.spec, self._view.cluster)
-        # Where the next submission lands is not known where it can land in two places: no node is kept off then.
-        site = self._view.of(goals[0] or goals[-1]).site
+        place, several = self._goal(state, base)
+        site = self._view.of(place).site
         policy = site.policy(base, self._whose(state), self._tally, self._view.at, self._jitter)
         if site.known and _keeps_off(state, policy):
-            policy = replace(policy, spare=self._spare(state, goals[0] or goals[-1]))
+            policy = replace(policy, spare=0 if several else self._spare(state, place))
         return policy
+
+    def _goal(self, state: State, base: Policy) -> tuple[str, bool]:
+        """The cluster that what comes next is about, and whether it may be another one.
+
+        It is the object's while there is one, or while it is to keep its id. Where the next submission lands is not
+        known where it can land in two places: no node is kept off then.
+        """
+        it = state.object
+        if it is None and state.phase is Phase.ENDED and state.current is not None and state.over is not None:
+            again = rule_of(state, base, state.over.outcome).action is Action.REQUEUE
+            it = state.current.object if again else None
+        if it is not None:
+            return self._place(state, it), False
+        goals = landing(state.spec, self._view.cluster)
+        return goals[0] or goals[-1], len(goals) > 1
 
     def _spare(self, state: State, place: str) -> int | None:
         """How many nodes of that cluster can be excluded so that as many as the job had are left."""
@@ -162,6 +176,7 @@ class Engine:
         """Whose it is and where it runs: by the hooks' word where there is one, else by the owner's."""
         account, partition = state.spec.account, state.spec.partition
         notes = [note for note in self._view.notes_of(state.spec.job) if note.kind == "start"]
+        notes = [note for note in notes if note.body.get("uid") == state.spec.uid]  # anybody can write the word
         if notes:
             newest = max(notes, key=lambda note: (note.word.submission, note.at))
             account = str(newest.body.get("account") or account)

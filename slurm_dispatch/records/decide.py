@@ -178,12 +178,11 @@ def _slurm_hold(current: Submission, it: SlurmObject, reason: str | None) -> App
 def _dependents(state: State, observation: Observation) -> list[Action]:
     """Jobs that wait for an object which was replaced wait for the current one instead (C083), once it was seen.
 
-    The owner is told of those that could not be changed.
+    The owner is told of those that could not be changed, whatever has become of the job meanwhile.
     """
     it, seen, told = state.object, observation.object, state.repointed
-    if it is None or state.phase is Phase.REQUEUING:
-        return []
-    if state.must_repoint and not isinstance(seen, Unknown) and seen.slurm_job_id == it.slurm_job_id:
+    shown = it is not None and not isinstance(seen, Unknown) and seen.slurm_job_id == it.slurm_job_id
+    if it is not None and shown and state.must_repoint:
         return [Repoint(it, _last(state).number)]
     if told is not None and told.left and (told.seq, "notice") not in state.told:
         return [Tell(told.seq, "notice")]

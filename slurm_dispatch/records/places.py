@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 HERE = ""
 """The cluster that Slurm's commands speak to if they are not told another."""
 CLOSED_S = 86400.0
-"""Other clusters are asked for the strays of a closed job for this long."""
+"""Other clusters are asked for a closed job's strays for this long, and for what is open of it until it is known."""
 
 
 def place_of(spec: Spec, cluster: str, home: str) -> str:
@@ -39,7 +39,7 @@ def landing(spec: Spec, home: str) -> tuple[str, ...]:
 
 def places(state: State, home: str, now: float) -> tuple[str, ...]:
     """Every place that must be asked about the job, in order, each once."""
-    if state.closed is not None and now - state.closed.at > CLOSED_S:
+    if state.closed is not None and state.finished and now - state.closed.at > CLOSED_S:
         return (HERE,)
     found = set(landing(state.spec, home))
     found.update(

@@ -12,7 +12,7 @@ from slurm_dispatch.records import people
 from slurm_dispatch.records.replay import replay
 from slurm_dispatch.records.state import Phase
 from tests.controller.fake_slurm import OVER
-from tests.controller.site_choices import (
+from tests.controller.site_draws import (
     CUTS,
     ENDS,
     ENDS_OF_WAITING,
@@ -27,8 +27,7 @@ from tests.controller.site_choices import (
     SILENT,
     SPECS,
     STEPS,
-    WISHES,
-)  # fmt: skip
+)
 from tests.controller.site_passes import CALM, STORM
 from tests.controller.site_port import SLURMCTLD, Cut
 from tests.controller.site_world import RESTARTS_MAX, SUSPECT_S, TRACE, WAIT_S, SiteWorld
@@ -43,6 +42,7 @@ RESTING = {Phase.QUEUED, Phase.RUNNING, Phase.HELD, Phase.CLOSED, Phase.NEW}
 LADDER_MAX = 60
 """More steps than a pass has that comes to its end."""
 LIVE = ("PENDING", "RUNNING")
+WISHES = ("hold", "release", "release", "reopen", "adopt", "update", "cancel")
 
 
 class Asked:

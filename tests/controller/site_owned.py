@@ -153,6 +153,12 @@ class Owned:
             count = max(ran, world.slurm.job(number)["restart"])
             assert world.word(number) != word or count > body["restart"], "a restart that never was"
             return
+        if (body["outcome"], body["evidence"].get("source")) == ("lost", "slurmctld"):
+            # Slurm's own word that there is no such object, and a person's that nothing is to come after it.
+            assert self.state.request is not None, f"nobody asked for the end of Slurm job {number}, which is lost"
+            assert number not in world.objects() or world.word(number) != word, f"Slurm still has job {number}"
+            world.saw("what a person wanted to end is not there any more")
+            return
         assert (number, word) in world.were_over, f"Slurm job {number} is said to have ended, and never did"
         (submission,) = [it for it in self.state.submissions if it.number == word.submission]
         for execution in submission.executions:

@@ -10,11 +10,18 @@ import pytest
 from slurm_dispatch.cli.tick import run_once
 from slurm_dispatch.controller import elsewhere, index
 from slurm_dispatch.controller.elsewhere import Elsewhere
+from slurm_dispatch.controller.engine import Engine
 from slurm_dispatch.controller.glance import glance
+from slurm_dispatch.controller.hints import Hints
+from slurm_dispatch.controller.maintenance import Window
 from slurm_dispatch.controller.silence import Suspects
-from slurm_dispatch.controller.siteview import SiteView
+from slurm_dispatch.controller.siteview import SiteView, Tally
+from slurm_dispatch.controller.view import Details
 from slurm_dispatch.controller.wish import view_of
 from slurm_dispatch.errors import UsageError
+from slurm_dispatch.records.places import CLOSED_S, places
+from slurm_dispatch.records.policy import Policy
+from slurm_dispatch.records.state import Phase
 from slurm_dispatch.slurm import commands
 from slurm_dispatch.slurm.commands import SlurmCommands
 from slurm_dispatch.slurm.port import Node, Nodes, Unknown
@@ -248,6 +255,22 @@ def test_an_object_whose_cluster_was_not_known_is_this_cluster_s(rig: Rig) -> No
     assert rig.last(key, "submitted").body["submission"] == 2
 
 
+@pytest.mark.parametrize("known", ["", "fake"])
+def test_a_current_object_is_no_stray_where_slurm_does_not_tell_its_name(rig: Rig, known: str) -> None:
+    """C079: a hook's note named the cluster when the object was found, and this pass could not ask for the name."""
+    with rig.at_once():
+        key = rig.job(submitted=False, cluster=known)
+        number = rig.slurm.plain(comment=f"mine {rig.word(key)}", uid=rig.uid)
+        body = {"submission": 1, "cluster": "fake", "slurm_job_id": number, "how": "note"}
+        assert rig.record(key).append(3, "submitted", "user:ada@login", body)
+    rig.slurm.start(number)
+    looked = rig.view()
+    looked.cluster, looked.config = "", None
+    rig.tick(view=looked)
+    assert "stray" not in rig.kinds(key)
+    assert rig.slurm.job(number)["states"] == ["RUNNING"]
+
+
 def test_a_person_s_commands_ask_the_object_s_cluster(rig: Rig) -> None:
     """C079: dispatch show and dispatch cancel, which are no ticks."""
     key, number = job_there(rig)
@@ -274,6 +297,27 @@ def test_nodes_of_another_cluster_are_not_this_one_s() -> None:
     assert isinstance(there.nodes, Unknown)
 
 
+@pytest.mark.parametrize("goals", [(SECOND, "fake"), ("fake", SECOND), (SECOND,)])
+def test_what_keeps_its_id_is_decided_by_what_is_on_its_own_cluster(rig: Rig, goals: tuple[str, ...]) -> None:
+    """C079: a requeue never leaves the cluster, wherever the next submission of the job could land."""
+    key = rig.job("timeout:requeue", clusters=goals)
+    rig.start(key)
+    rig.tick(view=view(rig, SECOND))
+    number = rig.object(key)
+    looked = view(rig, SECOND)
+    window = Window("all", 0.0, looked.at + 3600.0, "root")
+    looked.site = SiteView(known=True, hints=Hints(windows=(window,)))
+    looked.others[SECOND].site = looked.site.elsewhere(SECOND)
+    engine = Engine(rig.record(key), looked, Details(rig.port, accounting=True), "ada", Tally())
+    assert engine.policy(Policy(), rig.state(key)).maintenance_until is not None  # it runs here, in the maintenance
+    rig.slurm.end(number, "TIMEOUT", nodes="c1")
+    rig.tick(view=view(rig, SECOND))
+    assert rig.state(key).phase is Phase.REQUEUING
+    second(rig).node("c1", "DOWN", "DRAIN")
+    second(rig).node("c2", "DOWN", "DRAIN")
+    assert engine.policy(Policy(), rig.state(key)).spare == 2  # c2 and c3; of the other cluster it would be c3
+
+
 def test_a_cluster_that_hangs_is_put_off(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
     """C079: it costs a pass its deadline once, and then nothing for a while."""
     second(rig).knob(queue="away")
@@ -295,6 +339,21 @@ def test_one_owner_s_records_make_the_tick_ask_a_bounded_number(rig: Rig) -> Non
     asker.ask(looked, [{f"made{number:03}" for number in range(100)}, {SECOND}])
     assert len(looked.others) == elsewhere.OF_OWNER_MAX + 1
     assert SECOND in looked.others
+
+
+def test_an_intent_of_a_superseded_job_is_looked_for_until_its_cluster_answers(rig: Rig) -> None:
+    """C001, C079: the other cluster was away for days; what it has is still the job's, and is found."""
+    key = rig.job(submitted=False, cluster="fake", clusters=(SECOND,))
+    body = {"why": "superseded", "reason": "", "by_job": "other0000000", "keep": None}
+    assert rig.record(key).append(3, "closed", "user:ada@login", body)
+    assert places(rig.state(key), "fake", time.time() + 10 * CLOSED_S) == (SECOND,)
+    there = second(rig).plain(comment=f"mine {rig.word(key)}", uid=rig.uid)
+    for later_s in (2 * CLOSED_S, 2 * CLOSED_S + WAIT_S + 60):
+        rig.later_s = later_s
+        asked = places(rig.state(key), "fake", time.time() + later_s)
+        rig.tick(view=view(rig, *(name for name in asked if name)))
+    assert rig.last(key, "submitted").body["slurm_job_id"] == there
+    assert places(rig.state(key), "fake", time.time() + 10 * CLOSED_S) == ("",)
 
 
 def test_places_in_the_index() -> None:

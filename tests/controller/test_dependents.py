@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from slurm_dispatch.controller import dependents
+from slurm_dispatch.controller.elsewhere import Elsewhere
 from slurm_dispatch.controller.siterules import SiteRules
 from slurm_dispatch.records.describe import fact_text
 from slurm_dispatch.records.state import Phase
@@ -193,6 +194,45 @@ def test_a_job_that_completes_meanwhile_is_not_closed_before(rig: SiteRig) -> No
     rig.settle()
     assert rig.last(key, "repointed").body["moved"] == [waits]
     assert rig.state(key).phase is Phase.CLOSED
+
+
+def test_what_a_job_that_completes_cannot_move_is_told_too(rig: SiteRig) -> None:
+    """C083: it is closed before the owner's command has answered, and he hears of it all the same."""
+    key = rig.job("timeout:resubmit")
+    depends(rig, f"afterok:{rig.object(key)}(failed)", array="990_[1-4]")
+    rig.slurm.knob(dependents="away")
+    times_out(rig, key)
+    rig.settle()
+    rig.start(key)
+    rig.settle()
+    rig.ends(key, "COMPLETED")
+    rig.slurm.knob(dependents="ok")
+    rig.wait("the owner to be told", lambda: "told" in rig.kinds(key))
+    assert rig.last(key, "told").body["on"] == rig.last(key, "repointed").seq
+    rig.settle()
+    assert rig.kinds(key).count("told") == 1
+    assert rig.state(key).phase is Phase.CLOSED
+
+
+def test_those_of_a_cluster_that_the_job_has_left_are_told(rig: SiteRig) -> None:
+    """C079, C083: Slurm knows no dependency on a job of another cluster."""
+    argv = ("--job-name=train", "--clusters=second")
+    key = rig.job("timeout:resubmit", cluster="second", clusters=("second",), argv=argv)
+    waits = depends(rig, f"afterok:{rig.object(key)}(failed)")
+    times_out(rig, key)
+    rig.settle()
+    asker = Elsewhere(rig.port, lambda *_: None)
+    for _ in range(2):
+        looked = rig.view()
+        asker.ask(looked, [{"second"}])
+        asker.complete(looked)
+        rig.tick(view=looked)
+    assert rig.last(key, "submitted").body["cluster"] == "second"
+    assert rig.last(key, "dependents").body == {"jobs": [waits]}
+    body = rig.last(key, "repointed").body
+    assert body["moved"] == []
+    assert [it["slurm_job_id"] for it in body["left"]] == [waits]
+    assert "cluster" in body["left"][0]["why"]
 
 
 def test_but_not_for_ever(rig: SiteRig) -> None:

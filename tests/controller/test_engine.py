@@ -341,3 +341,14 @@ def test_a_replacement_that_starts_as_it_is_cancelled_costs_neither_the_job_nor_
     decided = rig.decided(key)
     assert (decided["action"], decided["outcome"], decided["free"]) == ("resubmit", "suspect", True)
     assert rig.state(key).phase.value == "queued"
+
+
+def test_a_stranger_s_note_with_this_jobs_word_does_not_say_where_it_runs(rig: SiteRig) -> None:
+    """Limits and maintenances are those of the owner's own partition."""
+    key = rig.job("timeout:resubmit")
+    rig.start(key)
+    stranger = rig.slurm.plain(comment=f"mine {rig.word(key)}", uid=rig.uid + 7)
+    rig.start_note(key, stranger, rig.slurm.start(stranger), uid=rig.uid + 7, partition="debug", account="theirs")
+    rig.ends(key, "TIMEOUT")
+    rig.tick()
+    assert rig.heard(rig.reports[key]).partition == "low"

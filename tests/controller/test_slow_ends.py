@@ -151,3 +151,14 @@ def test_a_hold_of_a_job_whose_old_run_is_only_stopped_closes_it_and_starts_noth
     assert rig.last(key, "closed").body["why"] == "hold_expired"
     rig.settle()
     assert rig.slurm.ids() == [rig.object(key)]
+
+
+def test_a_clock_of_slurmctld_that_is_ahead_keeps_no_end_waiting_for_a_word(rig: SiteRig) -> None:
+    """An hour ahead would be an hour's wait for what the helper has no time to say."""
+    key = rig.job("stalled:resubmit")
+    rig.start(key)
+    rig.settle()
+    rig.ends(key, "FAILED", exit_status=79, end_time=int(time.time()) + 3600)
+    rig.settle()
+    assert rig.last(key, "end").body["outcome"] == "stalled"
+    assert rig.kinds(key).count("submitted") == 2

@@ -91,3 +91,20 @@ def test_a_preemption_is_answered_once(rig: Rig, site: str) -> None:
     rig.settle()
     epochs = [int(fact.body["epoch"]) for fact in rig.facts(key) if fact.kind == "started"]
     assert epochs == [1_000_000, 2_000_000 if site == "CANCEL" else 1_000_001]
+
+
+def test_an_owner_s_cancel_of_a_job_that_was_refused_and_waits_again_is_final(rig: Rig) -> None:
+    """C042: Slurm raises the count and queues it again, and no tick cancels it for such a refusal: its owner does."""
+    key = rig.job("launch_failed:resubmit,budget=2")
+    number = rig.object(key)
+    start = rig.slurm.start(number)
+    rig.refused_note(key, number, "double_start", start)
+    rig.slurm.restart(number, "NODE_FAIL")
+    rig.settle()
+    assert "refused" in rig.kinds(key)
+    assert rig.slurm.job(number)["states"] == ["PENDING"]
+    rig.slurm.end(number, "CANCELLED", by_uid=rig.uid)
+    rig.settle()
+    assert rig.last(key, "end").body["outcome"] == "cancelled"
+    assert rig.state(key).phase.value == "closed"
+    assert len(rig.slurm.ids()) == 1

@@ -162,7 +162,7 @@ def test_why_says_what_a_job_without_a_decision_waits_for() -> None:
     [
         (Life().run(1).end(1, "preempted").holds(2, why="breaker"), "breaker closes"),
         (shared(), "has ceased"),
-        (Life(make_spec(shared=True)).intent(1).submitted(1).end(1, "lost").holds(2, why="shared"), "nobody told"),
+        (Life(make_spec(shared=True)).intent(1).submitted(1).end(1, "lost").holds(2, why="shared"), "nobody can"),
         (Life().run(1).end(1, "failed").holds(2, "failed"), "dispatch release"),
         (Life().run(1).end(1, "failed").add("closed", why="failed", reason=""), "dispatch reopen"),
         (Life().run(1).add("hold", reason="", for_s=None), "a person holds what comes next"),

@@ -1,4 +1,4 @@
-"""What the state machine of the model chooses from."""
+"""What the model draws from: ends, interruptions, kinds of jobs, what a pass does not see."""
 
 from __future__ import annotations
 
@@ -76,4 +76,8 @@ HOWS = st.lists(
 HIDDEN = st.just(frozenset()) | st.frozensets(st.sampled_from(SOURCES)) | st.just(frozenset(SOURCES))
 STEPS = st.sampled_from((None, 10, 20, 30, 40, 50))
 """What a helper has published when it speaks: a step, or nothing."""
-WISHES = ("hold", "release", "release", "reopen", "adopt", "update", "cancel")
+
+__all__ = [
+    "CUTS", "ENDS", "ENDS_OF_WAITING", "HIDDEN", "HOSTS", "HOWS", "LOST", "OFTEN", "REPLIES", "REQUEUED", "SAID",
+    "SILENT", "SPECS", "STEPS",
+]  # fmt: skip
