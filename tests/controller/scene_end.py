@@ -9,7 +9,7 @@ import time
 from collections import Counter
 from typing import TYPE_CHECKING, Any
 
-from slurm_dispatch.controller import hints
+from slurm_dispatch.controller import hints, index, tickfile
 from slurm_dispatch.controller.breaker import Breaker
 from slurm_dispatch.records import people
 from slurm_dispatch.records.fold import fold
@@ -50,7 +50,8 @@ def sound(rig: SiteRig) -> None:
     for name in os.listdir(rig.tick_folder):
         if name != hints.LAST and not name.startswith(".tmp-"):
             with open(os.path.join(rig.tick_folder, name), encoding="ascii") as stream:
-                assert json.load(stream)["v"] == 1, name
+                version = index.FORMAT if name.startswith("index.") else tickfile.FORMAT
+                assert json.load(stream)["v"] == version, name
     found = rig.hints()
     made = Counter((it.job, it.submission) for it in found.recent.resubmissions)
     assert all(count == 1 for count in made.values()), made
