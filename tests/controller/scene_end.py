@@ -43,15 +43,20 @@ def passes(scene: Scene, place: Path) -> None:
             scene.tick(rig)
 
 
+def whole(folder: str) -> None:
+    """Every file of ticks can be read."""
+    for name in os.listdir(folder):
+        if name != hints.LAST and not name.startswith(".tmp-"):
+            with open(os.path.join(folder, name), encoding="ascii") as stream:
+                version = index.FORMAT if name.startswith("index.") else tickfile.FORMAT
+                assert json.load(stream)["v"] == version, name
+
+
 def sound(rig: SiteRig) -> None:
     """What must be so at every moment."""
     for job in rig.folder.jobs():
         fold(rig.facts(job.key))  # whole, and allowed by the law
-    for name in os.listdir(rig.tick_folder):
-        if name != hints.LAST and not name.startswith(".tmp-"):
-            with open(os.path.join(rig.tick_folder, name), encoding="ascii") as stream:
-                version = index.FORMAT if name.startswith("index.") else tickfile.FORMAT
-                assert json.load(stream)["v"] == version, name
+    whole(rig.tick_folder)
     found = rig.hints()
     made = Counter((it.job, it.submission) for it in found.recent.resubmissions)
     assert all(count == 1 for count in made.values()), made
@@ -112,4 +117,4 @@ def same(rig: SiteRig, as_it_must: dict[str, Any], what: str) -> None:
     assert is_now == must, f"{what}\n{differ}"
 
 
-__all__ = ["LATER_S", "end", "passes", "same", "sound"]
+__all__ = ["LATER_S", "end", "passes", "same", "sound", "whole"]

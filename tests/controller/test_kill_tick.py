@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import subprocess
 from contextlib import contextmanager
@@ -14,6 +13,7 @@ from slurm_dispatch.records.state import Phase
 from tests import forked
 from tests.controller.fake_slurm import OVER
 from tests.controller.rig import WAIT_S
+from tests.controller.scene_end import whole
 from tests.controller.sites import Site, make_site
 
 if TYPE_CHECKING:
@@ -86,11 +86,7 @@ def test_a_tick_that_is_killed_with_or_without_its_children_is_finished_by_the_n
 def _sound(site: Site) -> None:
     for job in site.rig.folder.jobs():
         fold(site.rig.facts(job.key))
-    folder = hints.tick_folder(site.rig.path)
-    for name in os.listdir(folder):
-        if name != hints.LAST and not name.startswith(".tmp-"):
-            with open(os.path.join(folder, name), encoding="ascii") as stream:
-                assert json.load(stream)["v"] == 1, name
+    whole(hints.tick_folder(site.rig.path))
 
 
 def _finished(site: Site, key: str, other: str) -> None:
