@@ -74,6 +74,11 @@ _VALUE = re.compile(r"[A-Za-z0-9_.,:+?*\[\]-]{0,60000}\Z")
 _CLUSTER = re.compile(r"[A-Za-z0-9_.-]{1,256}\Z")
 
 
+FILE_ALONE = (24, 11)
+"""The last Slurm that was seen to give a job the variables of ``--export-file`` where no ``--export`` is beside it;
+26.05 then gives it none of them."""
+
+
 def commands_environment(bin_folder: str = "", *, inherited: Mapping[str, str] | None = None) -> dict[str, str]:
     """What Slurm's commands run with: a few inherited variables, ``LC_ALL=C``, times in Unix seconds.
 
@@ -136,6 +141,8 @@ class SlurmCommands:
             if call.job_environment is not None:
                 files.append(_memory_file("environment", call.job_environment))
                 argv.insert(0, f"--export-file={files[-1]}")
+                if self.version() > FILE_ALONE:
+                    argv.insert(0, "--export=ALL")  # one of the job's own stands after it, and counts
             # Found where the site's Slurm is, not along the PATH that goes to the job.
             program = find("sbatch", self.environment)
             setting = Setting(
