@@ -255,6 +255,16 @@ def _requeuing(state: State, observation: Observation, policy: Policy, _now: flo
     """The object ended, and Slurm is to take it again under the same id."""
     current, seen, decision = _last(state), observation.object, state.decision
     it = current.object
+    over = max((end.restart for end in current.ends if end.restart is not None), default=0)
+    begun = [
+        execution.epoch.restart
+        for execution in current.executions
+        if it is not None and execution.started and execution.slurm_job_id == it.slurm_job_id
+    ]
+    if it is not None and current.ends and max(begun, default=0) > over:
+        # Its hook noted a start after the end: Slurm has requeued it, whatever can be seen of it now.
+        body = {"submission": current.number, "slurm_job_id": it.slurm_job_id, "restart": max(begun)}
+        return [AppendFact("requeued", body)]
     if it is None or decision is None or isinstance(seen, Unknown):
         why = seen.why if isinstance(seen, Unknown) else "no object"
         return [Nothing(f"whether Slurm has requeued it is unknown ({why})")]
@@ -273,7 +283,6 @@ def _requeuing(state: State, observation: Observation, policy: Policy, _now: flo
     if seen.pending:
         fields = requeued_fields(state, policy.spare, decision.changes)
         actions.append(UpdateObject(it, current.number, fields))
-    over = max((end.restart for end in current.ends if end.restart is not None), default=0)
     restart = over + 1 if seen.restart is None else seen.restart
     body = {"submission": current.number, "slurm_job_id": it.slurm_job_id, "restart": restart}
     return [*actions, AppendFact("requeued", body)]

@@ -330,10 +330,13 @@ def test_the_model_sees(mutant: Mutant, monkeypatch: Patch) -> None:
         pytest.skip("make nightly")
     mutant.fault(monkeypatch)
     with pytest.raises(AssertionError, match=mutant.says):
-        # It ends at the first example that shows the fault: which one that is moves with what draws them.
-        for turn in range(TURNS * (5 if mutant.slow else 1)):
-            seed = random.Random(f"{mutant.kind} {turn}").getrandbits(64)
-            run(mutant.kind, seed, EXAMPLES, phases=(Stage.generate,))
+        _turns(mutant.kind, TURNS * (5 if mutant.slow else 1))
+
+
+def _turns(kind: str, turns: int) -> None:
+    """It ends at the first example that shows a fault: which one that is moves with what draws them."""
+    for turn in range(turns):
+        run(kind, random.Random(f"{kind} {turn}").getrandbits(64), EXAMPLES, phases=(Stage.generate,))
 
 
 def acts_before_its_intent(patch: Patch) -> None:

@@ -42,3 +42,20 @@ def test_a_requeued_object_that_ends_before_anybody_sees_it_wait_has_ended(rig: 
     rig.settle()
     assert rig.kinds(key)[-4:] == ["requeued", "end", "decision", "closed"]
     assert rig.slurm.calls("requeue") == ["requeue"]
+
+
+def test_a_requeued_object_that_slurm_forgets_is_not_waited_for_as_if_it_had_not_begun(rig: SiteRig) -> None:
+    """Its start note says that Slurm had it again; what came of that is unknown, and nothing is asked of Slurm."""
+    key = rig.job("failed:requeue")
+    rig.start(key)
+    number = rig.object(key)
+    rig.slurm.end(number, "FAILED", exit_status=3)
+    rig.end_note(key)
+    rig.tick()
+    assert rig.state(key).phase.value == "requeuing"
+    rig.start(key)
+    rig.slurm.forget(number)
+    rig.settle()
+    assert rig.kinds(key)[-2:] == ["started", "requeued"]
+    assert rig.state(key).phase.value == "running"
+    assert rig.slurm.calls("requeue") == ["requeue"]
