@@ -59,6 +59,16 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
             item.add_marker("cluster")
 
 
+@pytest.fixture(autouse=True)
+def _same_umask() -> Iterator[None]:
+    """The next test of the process is as it is alone: who needs another umask gives it back."""
+    before = os.umask(0o022)
+    os.umask(before)
+    yield
+    after = os.umask(before)
+    assert oct(after) == oct(before), "this test leaves another umask to the next"
+
+
 @pytest.fixture
 def rng(request: pytest.FixtureRequest) -> random.Random:
     """Random choices of one test: repeated by ``SEED``, whatever else runs."""

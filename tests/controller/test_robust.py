@@ -149,6 +149,7 @@ def test_sixty_five_thousand_names_in_each_folder(monkeypatch: pytest.MonkeyPatc
     monkeypatch.setattr(sitefolder, "TIMEOUT_S", 300.0)  # a slow machine is no fault
     memory = "/dev/shm"  # where there is one: names are made ten times as fast there
     folder = tempfile.mkdtemp(prefix="dispatch-test-", dir=memory if os.access(memory, os.W_OK) else None)
+    mask = os.umask(0o022)
     try:
         os.chmod(folder, 0o755)
         site = Site(Path(folder))
@@ -164,6 +165,7 @@ def test_sixty_five_thousand_names_in_each_folder(monkeypatch: pytest.MonkeyPatc
         assert site.rig.kinds(key)[-1] == "submitted"
         assert len(site.log) < 30, site.log[:30]
     finally:
+        os.umask(mask)
         subprocess.run(["rm", "-rf", folder], check=True)
 
 
