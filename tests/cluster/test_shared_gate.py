@@ -209,8 +209,9 @@ def forgotten_job(cluster: Cluster, rng: random.Random) -> None:
 def lost_is_gone(cluster: Cluster) -> None:
     """Wait until the nodes have ended what slurmctld knows nothing of.
 
-    It has them end it by its id, and a node that still runs it calls the next job of this id a duplicate, for which
-    Slurm drains the node: neither is the gate's.
+    It has them end it by its id. A node that still runs it calls the next job of this id a duplicate, for which Slurm
+    drains the node; and what is launched there under this id in the same second is ended too, since slurmd compares
+    whole seconds ("Job credential revoked"). Neither is the gate's.
     """
 
     def gone() -> bool:
@@ -218,6 +219,7 @@ def lost_is_gone(cluster: Cluster) -> None:
         return all(cluster.run(node, stepd, check=False).status == 1 for node in cluster.nodes)
 
     cluster.wait_until(gone, WAIT_S, "the end of what the lost job ran")
+    time.sleep(2.0)  # the second in which it was ended is over
 
 
 def by_chance(cluster: Cluster, rng: random.Random) -> None:
