@@ -459,7 +459,8 @@ class Site(RuleBasedStateMachine):
 
     def _rests(self, job: Owned) -> None:
         world, state = self.world, job.state
-        assert state.phase in RESTING, f"not at rest: {state.phase}"
+        # What slurmctld has forgotten, and accounting never sees end, is unknown for good, requeued or not (P5).
+        assert state.phase in RESTING or _is_forgotten(world, state), f"not at rest: {state.phase}"
         current = state.object
         kept = None if state.closed is None else state.closed.keep
         alive = [it for it in world.objects(*LIVE) if world.made[it].job == job.key and it != kept]
@@ -469,6 +470,14 @@ class Site(RuleBasedStateMachine):
         assert alive in ([], ours), f"left alive: {alive}, where {ours} is current and the job is {state.phase}"
         assert all(it.same for it in replay(job.record.facts)), "a decision does not come out again"
         world.saw(f"at rest: {state.phase}")
+
+
+def _is_forgotten(world: SiteWorld, state: State) -> bool:
+    """It is being requeued, and slurmctld has no object of its any more: the id is nobody's, or a stranger's."""
+    it = state.object
+    if it is None or state.phase is not Phase.REQUEUING:
+        return False
+    return it.slurm_job_id not in world.made or not world.slurm.job(it.slurm_job_id)["in_memory"]
 
 
 __all__ = ["CLOCK", "ENDS", "SAID", "SPECS", "Asked", "Site"]
