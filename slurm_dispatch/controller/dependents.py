@@ -18,7 +18,7 @@ from slurm_dispatch.controller import elders
 from slurm_dispatch.errors import DispatchError, one_line
 from slurm_dispatch.records.facts import DEPENDENTS_MAX, LEFT_MAX
 from slurm_dispatch.records.fold import fold
-from slurm_dispatch.records.places import landing, place_of
+from slurm_dispatch.records.places import landing
 from slurm_dispatch.records.verdict import NEVER
 from slurm_dispatch.slurm.dependency import mentioned, moved
 from slurm_dispatch.slurm.port import Unknown
@@ -29,7 +29,7 @@ from slurm_dispatch.submit.depends import repeat, waits
 if TYPE_CHECKING:
     from slurm_dispatch.controller.view import Details, View
     from slurm_dispatch.records.actions import Repoint
-    from slurm_dispatch.records.state import SlurmObject, State
+    from slurm_dispatch.records.state import State
     from slurm_dispatch.slurm.port import Dependent
     from slurm_dispatch.state.jobs import Record
 
@@ -76,7 +76,7 @@ class Dependents:
         if new in self._tried:
             return None, ""
         self._tried.add(new)
-        place = self._place(state, action.object)
+        place = self._view.place(state.spec, action.object)
         answer = self._at(place).port.dependents(state.spec.uid)
         if isinstance(answer, Unknown):
             return None, f"whether jobs depend on it is not known: {answer.why}"
@@ -106,7 +106,7 @@ class Dependents:
 
     def _elsewhere(self, state: State, now: str) -> list[dict[str, Any]] | Unknown:
         """Those that depend on objects that the job had elsewhere than it is ``now``: none of them can be moved."""
-        had = {self._place(state, it.object) for it in state.submissions if it.object is not None}
+        had = {self._view.place(state.spec, it.object) for it in state.submissions if it.object is not None}
         left: list[dict[str, Any]] = []
         for place in sorted(had - {now}) if state.dependents else ():
             answer = self._at(place).port.dependents(state.spec.uid)
@@ -131,17 +131,14 @@ class Dependents:
             return ""
         return answer.why if answer.refused else None
 
-    def _place(self, state: State, it: SlurmObject) -> str:
-        return place_of(state.spec, it.cluster, self._view.cluster)
-
     def _latest_place(self, state: State) -> str:
         """Where its last object was; for a job without one, where it goes."""
         had = [it.object for it in state.submissions if it.object is not None]
-        return self._place(state, had[-1]) if had else landing(state.spec, self._view.cluster)[0]
+        return self._view.place(state.spec, had[-1]) if had else landing(state.spec, self._view.cluster)[0]
 
     def _at(self, place: str) -> Details:
         """Slurm's details of that cluster: dependents are jobs of the same one."""
-        return self._details.at(place, self._view.of(place).accounting)
+        return self._details.at(place, self._view)
 
     def _objects(self, state: State, place: str) -> frozenset[int]:
         """Every Slurm job that this job has had on that cluster, also as one that it superseded, and that is nobody
@@ -161,7 +158,7 @@ class Dependents:
 
     def _ids(self, state: State, place: str) -> set[int]:
         found = [it.object for it in state.submissions if it.object is not None]
-        return {it.slurm_job_id for it in found if self._place(state, it) == place}
+        return {it.slurm_job_id for it in found if self._view.place(state.spec, it) == place}
 
     def _is_anothers(self, state: State, place: str, number: int) -> bool:
         queued = self._view.of(place).of_id(number)

@@ -9,19 +9,26 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
-from slurm_dispatch.controller.evidence import OVER, evidence_of, in_trouble, is_whole, limits_of, row_of, waited
+from slurm_dispatch.controller.evidence import (
+    OVER,
+    evidence_of,
+    has_run,
+    in_trouble,
+    is_whole,
+    limits_of,
+    row_of,
+    waited,
+)
 from slurm_dispatch.errors import BadDataError
 from slurm_dispatch.model.hostlist import expand
 from slurm_dispatch.model.outcome import Outcome
 from slurm_dispatch.records.observation import ObjectAlive, ObjectEnded, Unknown
-from slurm_dispatch.records.places import place_of
 from slurm_dispatch.slurm import port
 from slurm_dispatch.slurm.classify import HelperEnd, classify, word_comes
 from slurm_dispatch.slurm.holds import held_by
 from slurm_dispatch.slurm.parse import KNOWN_STATES
 
 if TYPE_CHECKING:
-
     from slurm_dispatch.controller.view import Details, View
     from slurm_dispatch.records.spec import Spec
     from slurm_dispatch.records.state import Execution, State, Submission
@@ -82,14 +89,13 @@ def look(state: State, view: View, details: Details) -> Look:
     submission, current = state.current, state.object
     if submission is None or current is None:
         return Look(Unknown("no object"))
-    place = place_of(state.spec, current.cluster, view.cluster)
-    view = view.of(place)
-    if isinstance(view.queue, port.Unknown):
-        return Look(Unknown(view.queue.why))
-    details = details.at(place, view.accounting)
+    place = view.place(state.spec, current)
+    there = view.of(place)
+    if isinstance(there.queue, port.Unknown):
+        return Look(Unknown(there.queue.why))
     if view.at < submission.at <= view.at + VIEW_AGE_S:
         return Look(Unknown("submitted after the queue was asked"))
-    return _Observer(state.spec, submission, current.slurm_job_id, view, details, state.request is not None).look()
+    return _Observer(state, submission, current.slurm_job_id, there, details.at(place, view)).look()
 
 
 def look_elder(state: State, view: View, details: Details) -> ObjectAlive | ObjectEnded | Unknown:
@@ -97,13 +103,11 @@ def look_elder(state: State, view: View, details: Details) -> ObjectAlive | Obje
     elder = state.elder
     if elder is None or elder.object is None:
         return Unknown("no object")
-    place = place_of(state.spec, elder.object.cluster, view.cluster)
-    view = view.of(place)
-    if isinstance(view.queue, port.Unknown):
-        return Unknown(view.queue.why)
-    details = details.at(place, view.accounting)
-    observer = _Observer(state.spec, elder, elder.object.slurm_job_id, view, details, state.request is not None)
-    return observer.look().object
+    place = view.place(state.spec, elder.object)
+    there = view.of(place)
+    if isinstance(there.queue, port.Unknown):
+        return Unknown(there.queue.why)
+    return _Observer(state, elder, elder.object.slurm_job_id, there, details.at(place, view)).look().object
 
 
 def in_time(submit_time: int | None, submission: Submission) -> bool:
@@ -115,15 +119,24 @@ def in_time(submit_time: int | None, submission: Submission) -> bool:
 class _Observer:
     """The looks at one object, ``slurm_job_id``, of one submission.
 
-    :param asked: a person asked for the end, so that nobody needs to know who cancelled it, or how it ended.
+    :param view: of the object's cluster, as ``details`` are.
     """
 
-    spec: Spec
+    state: State
     submission: Submission
     slurm_job_id: int
     view: View
     details: Details
-    asked: bool
+
+    @property
+    def spec(self) -> Spec:
+        """Of the job."""
+        return self.state.spec
+
+    @property
+    def asked(self) -> bool:
+        """A person asked for the end, so that nobody needs to know who cancelled it, or how it ended."""
+        return self.state.request is not None
 
     def look(self) -> Look:
         queued = self.view.of_id(self.slurm_job_id)
@@ -151,12 +164,15 @@ class _Observer:
             return False  # we submit no arrays, and what is done to a task can hit its whole array
         if queued.word is not None:
             return queued.word == self.spec.word(self.submission.number)
-        before = {row.submit_time for row in self.rows() or ()}
-        if in_time(queued.submit_time, self.submission) and before <= {None, queued.submit_time}:
+        if in_time(queued.submit_time, self.submission) and self.is_first(queued):
             return True
         # A requeue gives an object a new time of submission, and only a requeue raises the count.
         answer = self.details.detail(self.slurm_job_id)
         return isinstance(answer, port.Present) and bool(answer.value.restart)
+
+    def is_first(self, queued: port.QueueJob) -> bool:
+        """Accounting knows of none before it under this id."""
+        return {row.submit_time for row in self.rows() or ()} <= {None, queued.submit_time}
 
     def living(self, queued: port.QueueJob) -> Look:
         """Alive by the queue. The restart count is asked for only where the record shows that it can have risen."""
@@ -258,7 +274,6 @@ class _Observer:
             return Look(Unknown("not in the queue, and accounting does not answer"))
         if rows and is_whole(rows[-1]):
             return self.verdict(rows[-1], rows[-1], known=False)
-        ended = any(self.is_end(note) for note in self.view.notes_of(self.spec.job))
         lost = self.lost()
         if lost is not None:
             return lost
@@ -271,11 +286,11 @@ class _Observer:
         why = f", and {'/'.join(sorted(rows[-1].states))} in accounting" if rows else ", and not in accounting"
         if rows is None:
             why = ""
-        return Look(Unknown(f"Slurm does not know it any more: not in the queue{why}"), soon=ended)
+        return Look(Unknown(f"Slurm does not know it any more: not in the queue{why}"), soon=bool(self.end_notes()))
 
     def lost(self) -> Look | None:
         """It ended long ago, by its end note, and no source says how."""
-        ended = [note for note in self.view.notes_of(self.spec.job) if self.is_end(note)]
+        ended = self.end_notes()
         if not ended or self.view.at - min(note.at for note in ended) < LOST_AFTER_S:
             return None
         evidence, start_time = evidence_of(None, "end note"), ended[-1].body.get("start_time")
@@ -308,7 +323,7 @@ class _Observer:
                 outcome = Outcome.LOST
         ran_s = ran_without_a_sign(told, execution) if outcome is Outcome.FAILED else None
         if ran_s is not None and ran_s <= PROLOG_S:
-            if self.on_drained_node(told):
+            if self.drained(told):
                 outcome = Outcome.LAUNCH_FAILED
             elif detail.completing or (ran_s <= 1 and abs(self.view.at - (told.end_time or 0)) < DRAINED_AFTER_S):
                 return Look(Unknown("whether the site's Prolog failed, its node shows in a moment"), soon=True)
@@ -348,32 +363,23 @@ class _Observer:
         The first does a controller that took over with state of before the start; the second is mostly FAILED with
         1:0, and it is chance whether slurmd or slurmctld ends the job first. Nobody wanted it to end.
         """
-        nodes = self.details.nodes() if detail.by_uid == 0 else port.Unknown("not asked")
-        if isinstance(nodes, port.Unknown) or detail.end_time is None:
+        if detail.by_uid != 0 or detail.end_time is None:
             return False
         ran_s = detail.end_time - (detail.start_time or detail.end_time)
         brief = _helper(execution) is None and ran_s <= PROLOG_S
-        since = {
-            node.name: node.duplicate_at or (node.prolog_failed_at if brief else None)
-            for node in nodes.nodes
-            if node.drained
-        }
-        try:
-            times = [since.get(name) for name in expand(detail.nodes)]
-        except BadDataError:
-            return False
+        times = [it.duplicate_at or (it.prolog_failed_at if brief else None) for it in self.drained(detail)]
         return any(at is not None and abs(at - detail.end_time) <= TWICE_S for at in times)
 
-    def on_drained_node(self, detail: port.JobDetail) -> bool:
-        """A node of it was drained, as slurmctld does where a Prolog failed."""
+    def drained(self, detail: port.JobDetail) -> list[port.Node]:
+        """Its nodes that are drained, as slurmctld does where a Prolog failed; none where that is not known."""
         nodes = self.details.nodes()
-        if isinstance(nodes, port.Unknown):
-            return False
-        drained = {node.name for node in nodes.nodes if node.drained}
         try:
-            return any(name in drained for name in expand(detail.nodes))
+            names = set(expand(detail.nodes))
         except BadDataError:
-            return False
+            return []
+        if isinstance(nodes, port.Unknown):
+            return []
+        return [node for node in nodes.nodes if node.drained and node.name in names]
 
     def evidence(
         self, detail: port.JobDetail, execution: Execution | None, *, limited: port.JobDetail | None = None
@@ -387,10 +393,14 @@ class _Observer:
         limits, nodes = limits_of(limited or detail), in_trouble(execution, self.view.site.nodes)
         return {**found, **({"limits": limits} if limits else {}), **({"nodes": nodes} if nodes else {})}
 
+    @property
+    def has_gate(self) -> bool:
+        """The cluster is known to have a PrologSlurmctld, which notes each start."""
+        return (self.view.config or {}).get("PrologSlurmctld", "") not in {"", "(null)"}
+
     def may_be_refused(self, told: port.JobDetail) -> bool:
         """Root cancelled it, as what is refused is, and so lately that the note can be younger than this pass."""
-        hook = (self.view.config or {}).get("PrologSlurmctld", "")
-        if self.asked or self.view.notes is None or hook in {"", "(null)"} or told.by_uid not in {None, 0}:
+        if self.asked or self.view.notes is None or not self.has_gate or told.by_uid not in {None, 0}:
             return False
         return -SKEW_S < self.view.at - (told.end_time or 0) < REFUSED_S
 
@@ -437,25 +447,22 @@ class _Observer:
         one time for both start and end.
         """
         if execution is None or not execution.started:
-            hook = (self.view.config or {}).get("PrologSlurmctld", "")
-            ran = (
-                detail.start_time is not None and detail.end_time is not None and detail.end_time > detail.start_time
-            )
-            return ran and hook in {"", "(null)"}
+            return has_run(detail) and not self.has_gate
         return all(
             refusal.restart != execution.epoch.restart
             or (refusal.start_time is not None and refusal.start_time != detail.start_time)
             for refusal in self.submission.refusals
         )
 
-    def is_end(self, note: Note) -> bool:
-        """An end note of this object."""
-        return (
-            note.kind == "end"
-            and note.word == self.spec.word(self.submission.number)
-            and note.slurm_job_id == self.slurm_job_id
-            and note.body.get("uid") == self.spec.uid
-        )
+    def end_notes(self) -> list[Note]:
+        """The end notes of this object."""
+        word, uid = self.spec.word(self.submission.number), self.spec.uid
+        return [
+            note
+            for note in self.view.notes_of(self.spec.job)
+            if note.kind == "end" and note.word == word and note.slurm_job_id == self.slurm_job_id
+            if note.body.get("uid") == uid
+        ]
 
 
 def _helper(execution: Execution | None) -> HelperEnd | None:

@@ -29,7 +29,7 @@ from slurm_dispatch.records.changes import requeued_fields
 from slurm_dispatch.records.describe import notice
 from slurm_dispatch.records.elders import not_ceased
 from slurm_dispatch.records.observation import CessationAnswer, ObjectAlive, ObjectEnded, Unknown
-from slurm_dispatch.records.places import HERE, landing, place_of
+from slurm_dispatch.records.places import HERE, landing
 from slurm_dispatch.records.state import Phase
 from slurm_dispatch.records.verdict import rule_of
 from slurm_dispatch.slurm import port
@@ -103,15 +103,14 @@ class Engine:
             again = rule_of(state, base, state.over.outcome).action is Action.REQUEUE
             it = state.current.object if again else None
         if it is not None:
-            return self._place(state, it), False
+            return self._view.place(state.spec, it), False
         goals = landing(state.spec, self._view.cluster)
         return goals[0] or goals[-1], len(goals) > 1
 
     def _spare(self, state: State, place: str) -> int | None:
         """How many nodes of that cluster can be excluded so that as many as the job had are left."""
-        there = self._view.of(place)
-        nodes = there.site.nodes
-        nodes = self._details.at(place, there.accounting).nodes() if isinstance(nodes, port.Unknown) else nodes
+        nodes = self._view.of(place).site.nodes
+        nodes = self._details.at(place, self._view).nodes() if isinstance(nodes, port.Unknown) else nodes
         own = next((it.execution.nodes for it in reversed(state.submissions) if it.execution is not None), "")
         if isinstance(nodes, port.Unknown):
             return None
@@ -141,12 +140,9 @@ class Engine:
             elder_closed=elders.closed(self._record, state) if state.phase is Phase.NEW else Unknown(),
         )
 
-    def _place(self, state: State, it: SlurmObject | None) -> str:
-        return HERE if it is None else place_of(state.spec, it.cluster, self._view.cluster)
-
     def _at(self, state: State, it: SlurmObject | None) -> View:
         """What is known of the cluster of this object."""
-        return self._view.of(self._place(state, it))
+        return self._view.of(self._view.place(state.spec, it))
 
     def _with_changed(
         self, state: State, seen: ObjectAlive | ObjectEnded | Unknown
@@ -200,7 +196,7 @@ class Engine:
         if self._again(state, action.submission, detail):
             self._done.add(("requeue", it))
             return None, "", False
-        answer = self._details.port.requeue(it.slurm_job_id, self._place(state, it) or None)
+        answer = self._details.port.requeue(it.slurm_job_id, self._view.place(state.spec, it) or None)
         if answer.refused:
             return self._failed(action, answer.why), "", False
         if not answer.done:
@@ -220,7 +216,7 @@ class Engine:
             return ""  # it runs, or is over: what was to be changed is past
         if detail is not None:
             try:
-                answer = self._details.port.update(it.slurm_job_id, self._place(state, it) or None, fields)
+                answer = self._details.port.update(it.slurm_job_id, self._view.place(state.spec, it) or None, fields)
             except ValueError as error:
                 raise BadDataError(f"job {state.spec.job}: {error}") from error
             why = "" if answer.done else answer.why
@@ -266,7 +262,7 @@ class Engine:
             return None
         if not ours and (end.final or rule_of(state, policy, end.outcome).action is not Action.REQUEUE):
             return None
-        fields = requeued_fields(state, self._spare(state, self._place(state, it)), changes)
+        fields = requeued_fields(state, self._spare(state, self._view.place(state.spec, it)), changes)
         return UpdateObject(it, current.number, fields)
 
     def tell(self, state: State, action: Tell) -> dict[str, Any] | None:
@@ -300,7 +296,7 @@ class Engine:
 
     def _ours(self, state: State, it: SlurmObject, submission: int) -> tuple[port.JobDetail | None, str, bool]:
         """The object as Slurm has it now, if it is still the submission's; else why not, and whether for certain."""
-        there = self._details.at(self._place(state, it), self._at(state, it).accounting).port
+        there = self._details.at(self._view.place(state.spec, it), self._view).port
         answer = there.detail([it.slurm_job_id]).get(it.slurm_job_id, port.Unknown("no answer"))
         if isinstance(answer, port.Unknown):
             return None, answer.why, False
@@ -357,7 +353,7 @@ class Engine:
             nodes = () if execution is None else _names(execution.nodes)
         names = tuple(str(name) for name in nodes)
         of = next((it.object for it in state.submissions if it.number == number), None)
-        if self._place(state, of) != HERE:
+        if self._view.place(state.spec, of) != HERE:
             names = ()  # they would be taken for this cluster's of the same names
         if len(self.said.ended) < FAILURES_MAX:
             at = self._view.at

@@ -45,8 +45,12 @@ def is_whole(row: port.JobDetail) -> bool:
 
 def waited(detail: port.JobDetail) -> bool:
     """By Slurm's own record of the object it had no node since it was last queued, and was cancelled there."""
-    ran = detail.start_time is not None and detail.end_time is not None and detail.end_time > detail.start_time
-    return not detail.nodes and not ran and detail.source != "accounting"
+    return not detail.nodes and not has_run(detail) and detail.source != "accounting"
+
+
+def has_run(detail: port.JobDetail) -> bool:
+    """By Slurm's times it ran: what never did is given one time for both start and end."""
+    return detail.start_time is not None and detail.end_time is not None and detail.end_time > detail.start_time
 
 
 def row_of(rows: Sequence[port.JobDetail] | None, execution: Execution | None) -> port.JobDetail | None:
@@ -109,4 +113,4 @@ def evidence_of(detail: port.JobDetail | None, source: str) -> dict[str, Any]:
     }
 
 
-__all__ = ["BLAMED_MAX", "OVER", "evidence_of", "in_trouble", "is_whole", "limits_of", "row_of", "waited"]
+__all__ = ["BLAMED_MAX", "OVER", "evidence_of", "has_run", "in_trouble", "is_whole", "limits_of", "row_of", "waited"]

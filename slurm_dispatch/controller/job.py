@@ -34,7 +34,7 @@ from slurm_dispatch.records.decide import decide
 from slurm_dispatch.records.describe import body_text
 from slurm_dispatch.records.fold import fold
 from slurm_dispatch.records.observation import Observation
-from slurm_dispatch.records.places import HERE, landing, place_of, places
+from slurm_dispatch.records.places import HERE, landing, places
 from slurm_dispatch.records.policy import Policy
 from slurm_dispatch.records.state import Phase, Settled, SlurmObject, State
 from slurm_dispatch.slurm.commands import SlurmCommands, commands_environment
@@ -169,12 +169,12 @@ class Job:
         self.report.closed = state.phase is Phase.CLOSED
         current, submission = state.object, state.current
         if current is not None and submission is not None:
-            place = place_of(state.spec, current.cluster, self._view.cluster)
+            place = self._view.place(state.spec, current)
             there = self._view.of(place)
             queued = there.of_id(current.slurm_job_id)
             if there.told and (queued is None or queued.state not in {"PENDING", "RUNNING"}):
                 since = min(submission.at, self._view.at) - 3600
-                self._details.at(place, there.accounting).want(current.slurm_job_id, since)
+                self._details.at(place, self._view).want(current.slurm_job_id, since)
         return state
 
     def work(self) -> Report:
@@ -259,7 +259,7 @@ class Job:
             elif isinstance(action, Cancel):
                 if action.object in self._cancelled:
                     continue
-                place = place_of(state.spec, action.object.cluster, self._view.cluster)
+                place = self._view.place(state.spec, action.object)
                 answer = self._means.port.cancel(action.object.slurm_job_id, place or None)
                 if not answer.done:
                     self.report.trouble = f"cannot cancel Slurm job {action.object.slurm_job_id}: {answer.why}"

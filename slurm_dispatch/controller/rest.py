@@ -15,7 +15,7 @@ from slurm_dispatch.records.actions import Nothing
 from slurm_dispatch.records.fold_holds import BY_THE_SITE
 from slurm_dispatch.records.law import Phase
 from slurm_dispatch.records.observation import ObjectAlive
-from slurm_dispatch.records.places import place_of, places
+from slurm_dispatch.records.places import places
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -35,12 +35,12 @@ def needs(state: State, seen: Observation, actions: Sequence[Action], view: View
     :param actions: all that was decided in the end.
     :returns: :data:`~slurm_dispatch.controller.index.WORK` where it is not at rest.
     """
-    there = [view.of(place) for place in places(state, view.cluster, view.at)]
-    if not all(isinstance(action, Nothing) for action in actions) or not all(it.told for it in there):
+    asked = places(state, view.cluster, view.at)
+    if not all(isinstance(action, Nothing) for action in actions) or not all(view.of(it).told for it in asked):
         return WORK
     if state.elder is not None or any(note.kind not in _KEPT for note in view.notes_of(state.spec.job)):
         return WORK
-    if any(_strays(state, it, view.cluster) for it in there):
+    if any(_has_stray(state, view, place) for place in asked):
         return WORK
     if state.phase is Phase.CLOSED:
         return "" if state.finished else WORK
@@ -54,17 +54,13 @@ def needs(state: State, seen: Observation, actions: Sequence[Action], view: View
     return WORK
 
 
-def _strays(state: State, there: View, home: str) -> bool:
-    """A living object of the job that is not the current one: a stray, or one that may become one."""
+def _has_stray(state: State, view: View, place: str) -> bool:
+    """A living object of the job is there that is not the current one: a stray, or one that may become one."""
     current = state.object
-    is_there = current is not None and (
-        place_of(state.spec, current.cluster, home) == place_of(state.spec, there.cluster, home)
-    )
+    own = None if current is None or view.place(state.spec, current) != place else current.slurm_job_id
     return any(
-        job.uid == state.spec.uid
-        and job.state in ALIVE
-        and not (is_there and current is not None and job.slurm_job_id == current.slurm_job_id)
-        for job in there.of_key(state.spec.job)
+        job.uid == state.spec.uid and job.state in ALIVE and job.slurm_job_id != own
+        for job in view.of(place).of_key(state.spec.job)
     )
 
 

@@ -13,7 +13,7 @@ from slurm_dispatch.model.epoch import Epoch
 from slurm_dispatch.model.identity import Word, attempt_of
 from slurm_dispatch.records.facts import node_key
 from slurm_dispatch.records.observation import Absent, Found, Lookups, Off, Seen, Unknown
-from slurm_dispatch.records.places import landing, place_of, places
+from slurm_dispatch.records.places import landing, places
 from slurm_dispatch.slurm import port
 
 if TYPE_CHECKING:
@@ -122,7 +122,7 @@ def seen(state: State, view: View) -> tuple[Seen, ...] | Unknown:
             Seen(
                 job.word.generation,
                 job.word.submission,
-                _name(state, here, place, view.cluster, job),
+                _name(state, view, place, job),
                 job.slurm_job_id,
                 job.uid,
                 job.state in ALIVE,
@@ -133,16 +133,16 @@ def seen(state: State, view: View) -> tuple[Seen, ...] | Unknown:
     return tuple(found)
 
 
-def _name(state: State, here: View, place: str, home: str, job: port.QueueJob) -> str:
+def _name(state: State, view: View, place: str, job: port.QueueJob) -> str:
     """The name of this cluster as the record has it for this object: one that was not known when the record was
     written, or is not now, is not another."""
     for submission in state.submissions:
         it = submission.object
         if it is None or job.word is None or submission.number != job.word.submission:
             continue
-        if it.slurm_job_id == job.slurm_job_id and place_of(state.spec, it.cluster, home) == place:
+        if it.slurm_job_id == job.slurm_job_id and view.place(state.spec, it) == place:
             return it.cluster
-    return here.cluster or state.spec.cluster
+    return view.of(place).cluster or state.spec.cluster
 
 
 def lookups(state: State, submission: Submission, view: View, details: Details) -> Lookups:
@@ -155,9 +155,7 @@ def lookups(state: State, submission: Submission, view: View, details: Details) 
         cluster = here.cluster or state.spec.cluster
         queues.append(_in_queue(here, word, state.spec.uid, cluster))
         accounts.append(
-            _in_accounting(
-                details.at(place, here.accounting), submission, word, state.spec.uid, cluster, now=view.at
-            )
+            _in_accounting(details.at(place, view), submission, word, state.spec.uid, cluster, now=view.at)
         )
     return Lookups(submission.number, _in_notes(state, submission, view), _all(queues), _all(accounts))
 

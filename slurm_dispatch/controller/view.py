@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 from slurm_dispatch.controller.siteview import SiteView
 from slurm_dispatch.errors import BadDataError
 from slurm_dispatch.model.identity import Word, parse_word
-from slurm_dispatch.records.places import HERE
+from slurm_dispatch.records.places import HERE, place_of
 from slurm_dispatch.slurm.configuration import has_accounting
 from slurm_dispatch.slurm.port import (
     Absent,
@@ -32,6 +32,9 @@ from slurm_dispatch.state.notes import Note, key_in
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
+
+    from slurm_dispatch.records.spec import Spec
+    from slurm_dispatch.records.state import SlurmObject
 
 
 @dataclass(frozen=True, slots=True)
@@ -167,6 +170,10 @@ class View:
                 self.add(place, *self.more(place))
         return self.others[place]
 
+    def place(self, spec: Spec, it: SlurmObject | None) -> str:
+        """The place of an object of this job; without one, this cluster."""
+        return HERE if it is None else place_of(spec, it.cluster, self.cluster)
+
     def add(self, place: str, queue: Queue | Unknown, config: Mapping[str, str] | None) -> None:
         """Take what another cluster was asked."""
         accounting = None if config is None else has_accounting(config)
@@ -217,12 +224,15 @@ class Details:
         self._nodes: Nodes | Unknown | None = None
         self._dependents: tuple[Dependent, ...] | Unknown | None = None
 
-    def at(self, place: str, accounting: bool | None) -> Details:
-        """The details of another cluster's objects, or these where the place is :data:`HERE`."""
+    def at(self, place: str, view: View) -> Details:
+        """The details of another cluster's objects, or these where the place is :data:`HERE`.
+
+        :param view: what the pass knows, the other cluster's accounting among it.
+        """
         if place == HERE:
             return self
         if place not in self._others:
-            self._others[place] = Details(self._port.at(place), accounting=accounting)
+            self._others[place] = Details(self._port.at(place), accounting=view.of(place).accounting)
         return self._others[place]
 
     def want(self, slurm_job_id: int, since: float) -> None:
