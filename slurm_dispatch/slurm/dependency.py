@@ -11,7 +11,7 @@ import re
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Mapping
+    from collections.abc import Collection, Iterator, Mapping
 
 _STATE = re.compile(r"\((?:unfulfilled|failed|fulfilled)\)")
 _ENTRY = re.compile(r"(after[a-z]*):([0-9]{1,10})(?![0-9_])((?:\+[0-9]+)?)(\([a-z]+\))?")
@@ -19,12 +19,15 @@ _CONDITION = re.compile(r"(after[a-z]*):([0-9:+_*\[\]-]+)")
 _ID = re.compile(r"([0-9]{1,10})((?:\+[0-9]+)?)\Z")
 
 
+def conditions(text: str) -> Iterator[tuple[str, frozenset[int]]]:
+    """Each condition that ``text`` has, and the ids of whole jobs that it names; tasks of an array are none."""
+    for found in _CONDITION.finditer(text):
+        yield found[1], frozenset(int(match[1]) for part in found[2].split(":") if (match := _ID.match(part)))
+
+
 def mentioned(text: str) -> frozenset[int]:
-    """The ids of whole jobs that ``text`` names; tasks of an array are none."""
-    found: set[int] = set()
-    for condition in _CONDITION.finditer(text):
-        found |= {int(match[1]) for part in condition[2].split(":") if (match := _ID.match(part))}
-    return frozenset(found)
+    """The ids of whole jobs that ``text`` names."""
+    return frozenset().union(*(ids for _, ids in conditions(text)))
 
 
 def moved(text: str, old: Collection[int], new: int) -> str | None:
@@ -49,15 +52,12 @@ def moved(text: str, old: Collection[int], new: int) -> str | None:
     return _STATE.sub("", found) if changed else None
 
 
-def is_met(condition: str, why: str) -> bool | None:
-    """Whether ``afterok`` and its like are met by a job that was closed for the reason ``why``; ``None``: neither now
-    nor later."""
+def is_met(condition: str, why: str) -> bool:
+    """Whether ``afterok`` and its like are met by a job that was closed for the reason ``why``; else they never will
+    be."""
     if condition in {"after", "afterany"}:
         return True
-    completed = why == "completed"
-    if condition == "afternotok":
-        return None if completed else True
-    return True if completed else None
+    return why != "completed" if condition == "afternotok" else why == "completed"
 
 
 def repeated(text: str, objects: Mapping[int, int], closed: Mapping[int, str]) -> str:
@@ -84,7 +84,7 @@ def repeated(text: str, objects: Mapping[int, int], closed: Mapping[int, str]) -
 
 def _is_done(condition: str, text: str, closed: Mapping[int, str]) -> bool:
     match = _ID.match(text)
-    return match is not None and int(match[1]) in closed and is_met(condition, closed[int(match[1])]) is True
+    return match is not None and int(match[1]) in closed and is_met(condition, closed[int(match[1])])
 
 
 def _renamed(ids: str, objects: Mapping[int, int]) -> str:
@@ -95,4 +95,4 @@ def _renamed(ids: str, objects: Mapping[int, int]) -> str:
     return ":".join(found)
 
 
-__all__ = ["is_met", "mentioned", "moved", "repeated"]
+__all__ = ["conditions", "is_met", "mentioned", "moved", "repeated"]

@@ -7,14 +7,13 @@ id, and what became of it.
 from __future__ import annotations
 
 import os
-import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from slurm_dispatch.errors import DispatchError, show
 from slurm_dispatch.model.outcome import Outcome
 from slurm_dispatch.records.fold import fold
-from slurm_dispatch.slurm.dependency import is_met, mentioned, repeated
+from slurm_dispatch.slurm.dependency import conditions, is_met, mentioned, repeated
 from slurm_dispatch.state.read import own_jobs, read_jobs
 
 if TYPE_CHECKING:
@@ -22,8 +21,6 @@ if TYPE_CHECKING:
 
     from slurm_dispatch.records.state import State
     from slurm_dispatch.state.folder import StateFolder
-
-_CONDITION = re.compile(r"(after[a-z]*):([0-9:+_*]+)")
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,24 +62,23 @@ def earlier(folder: StateFolder, ids: Collection[int], *, deadline_s: float) -> 
 
 def notes(text: str, found: dict[int, Earlier]) -> list[str]:
     """What a person should know of a dependency on jobs of his own before the job that has it is submitted."""
-    lines: list[str] = []
-    for match in _CONDITION.finditer(text):
-        for number in sorted(mentioned(match[0]) & found.keys()):
-            line = _note(match[1], number, found[number])
-            if line:
-                lines.append(line)
-    return lines
+    lines = [
+        _note(condition, number, found[number])
+        for condition, ids in conditions(text)
+        for number in sorted(ids & found.keys())
+    ]
+    return [line for line in lines if line]
 
 
 def _note(condition: str, number: int, it: Earlier) -> str:
     what = f"{condition}:{number}"
     job = f"job {it.key} ({show(it.name)})"
     if it.closed is not None and number != it.last:
-        if is_met(condition, "") is None:
+        if not is_met(condition, ""):
             return f"{what} can never be met: {job} went on as Slurm job {it.last}, and is closed ({it.closed})"
         return ""
     if it.closed is not None:
-        if is_met(condition, it.closed) is None:
+        if not is_met(condition, it.closed):
             return f"{what} can never be met: Slurm job {number} was of {job}, which is closed ({it.closed})"
         return ""
     if it.now is None:
