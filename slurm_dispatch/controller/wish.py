@@ -10,14 +10,13 @@ again.*
 from __future__ import annotations
 
 import time
-from copy import copy
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from slurm_dispatch.controller.job import Job
 from slurm_dispatch.controller.view import Details, View
 from slurm_dispatch.errors import ServiceAwayError
 from slurm_dispatch.records.fold import fold
-from slurm_dispatch.records.places import HERE, place_of
 from slurm_dispatch.records.state import Phase, Settled
 from slurm_dispatch.slurm.configuration import has_accounting
 from slurm_dispatch.slurm.port import Queue, Unknown
@@ -91,7 +90,8 @@ def submitted(record: Record, means: Means, view: View, *, adopted: bool = False
     :returns: how far it came, as the end of a sentence for a person.
     :raises DispatchError: the record cannot be read or written.
     """
-    report = job_in(record, means, _after_adoption(record, view) if adopted else view).begin()
+    means = replace(means, policy=replace(means.policy, adopted=adopted))
+    report = job_in(record, means, view).begin()
     state = fold(record.read())
     current, it = state.current, state.object
     if it is not None and current is not None:
@@ -109,17 +109,6 @@ def submitted(record: Record, means: Means, view: View, *, adopted: bool = False
     return "; the next tick goes on" + (f" ({report.trouble})" if report.trouble else "")
 
 
-def _after_adoption(record: Record, view: View) -> View:
-    """The view at the moment from which ticks would submit, unless something else is still waited for."""
-    state = fold(record.read())
-    until, due = state.adopting_until, state.due
-    if until is None or due is None or (due.not_before is not None and due.not_before > view.at):
-        return view
-    later = copy(view)
-    later.at = max(view.at, until)
-    return later
-
-
 def cancel_replaced(record: Record, means: Means, view: View) -> None:
     """Cancel an object that waits in Slurm and that a later submission replaces; what this cannot do a tick does.
 
@@ -128,7 +117,7 @@ def cancel_replaced(record: Record, means: Means, view: View) -> None:
     state = fold(record.read())
     for submission in state.submissions:
         it = submission.object
-        place = HERE if it is None else place_of(state.spec, it.cluster, view.cluster)
+        place = view.place(state.spec, it)
         queued = None if it is None or not submission.replaced else view.of(place).of_id(it.slurm_job_id)
         if it is None or queued is None or queued.state != "PENDING":
             continue

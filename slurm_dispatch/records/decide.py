@@ -238,7 +238,7 @@ def _ended(state: State, _observation: Observation, policy: Policy, now: float) 
     return [AppendFact("decision", found.body())]
 
 
-def _waiting(state: State, _observation: Observation, _policy: Policy, now: float) -> list[Action]:
+def _waiting(state: State, _observation: Observation, policy: Policy, now: float) -> list[Action]:
     due = state.due
     if state.request is not None:
         return [close("cancelled", state.request.reason)]
@@ -246,7 +246,7 @@ def _waiting(state: State, _observation: Observation, _policy: Policy, now: floa
         return [Nothing("nothing names the next submission")]
     if due.not_before is not None and now < due.not_before:
         return [Nothing(f"submission {due.submission} waits", due.not_before)]
-    if state.adopting_until is not None and now < state.adopting_until:
+    if state.adopting_until is not None and now < state.adopting_until and not policy.adopted:
         return [Nothing(f"submission {due.submission} waits for a person who adopts a save", state.adopting_until)]
     return [Submit(due.submission, due.changes, due.seq)]
 
@@ -256,15 +256,10 @@ def _requeuing(state: State, observation: Observation, policy: Policy, _now: flo
     current, seen, decision = _last(state), observation.object, state.decision
     it = current.object
     over = max((end.restart for end in current.ends if end.restart is not None), default=0)
-    begun = [
-        execution.epoch.restart
-        for execution in current.executions
-        if it is not None and execution.started and execution.slurm_job_id == it.slurm_job_id
-    ]
-    if it is not None and current.ends and max(begun, default=0) > over:
+    begun = 0 if it is None else _begun(current, it)
+    if it is not None and current.ends and begun > over:
         # Its hook noted a start after the end: Slurm has requeued it, whatever can be seen of it now.
-        body = {"submission": current.number, "slurm_job_id": it.slurm_job_id, "restart": max(begun)}
-        return [AppendFact("requeued", body)]
+        return [_requeued(current, it, begun)]
     if it is None or decision is None or isinstance(seen, Unknown):
         why = seen.why if isinstance(seen, Unknown) else "no object"
         return [Nothing(f"whether Slurm has requeued it is unknown ({why})")]
@@ -277,15 +272,23 @@ def _requeuing(state: State, observation: Observation, policy: Policy, _now: flo
         if before is None or seen.restart is None or seen.restart <= before:
             return [Requeue(it, current.number)]
         # It was requeued, and what came of that is over too, before anybody saw it wait.
-        body = {"submission": current.number, "slurm_job_id": it.slurm_job_id, "restart": seen.restart}
-        return [AppendFact("requeued", body)]
+        return [_requeued(current, it, seen.restart)]
     actions: list[Action] = []
     if seen.pending:
         fields = requeued_fields(state, policy.spare, decision.changes)
         actions.append(UpdateObject(it, current.number, fields))
-    restart = over + 1 if seen.restart is None else seen.restart
+    return [*actions, _requeued(current, it, over + 1 if seen.restart is None else seen.restart)]
+
+
+def _begun(current: Submission, it: SlurmObject) -> int:
+    """The greatest restart count of the object's starts."""
+    starts = (each for each in current.executions if each.started and each.slurm_job_id == it.slurm_job_id)
+    return max((each.epoch.restart for each in starts), default=0)
+
+
+def _requeued(current: Submission, it: SlurmObject, restart: int) -> AppendFact:
     body = {"submission": current.number, "slurm_job_id": it.slurm_job_id, "restart": restart}
-    return [*actions, AppendFact("requeued", body)]
+    return AppendFact("requeued", body)
 
 
 def _stopping(state: State, _observation: Observation, _policy: Policy, _now: float) -> list[Action]:

@@ -53,6 +53,7 @@ class Policy:
     :param cessation: the site has a cessation signal.
     :param jitter: drawn for this decision, 0 to 1.
     :param no_progress: the limit for a job whose own specification has none; ``None``: no limit.
+    :param adopted: who asks has published what the record says that is adopted: nothing waits for that any more.
     """
 
     rules: tuple[Rule, ...] = ()
@@ -69,6 +70,7 @@ class Policy:
     cessation_interval_s: float = CESSATION_INTERVAL_S
     jitter: float = 0.0
     no_progress: int | None = None
+    adopted: bool = False
 
 
 __all__ = ["CESSATION_INTERVAL_S", "HOLD_MAX_S", "LAUNCH_FAILURES_MAX", "Limits", "Policy"]
