@@ -51,7 +51,6 @@ class Filters:
             and (like is None or fnmatch.fnmatchcase(reason.lower(), like.lower()))
         )
 
-
     def unsaid(self, state: State) -> str:
         """What is asked for of the job and was not given to sbatch, so that the record does not tell; or empty."""
         spec = state.spec

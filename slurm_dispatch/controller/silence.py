@@ -113,7 +113,6 @@ def ping_s(config: Mapping[str, str]) -> float:
     return float(max(1, int(timeout_s) // 3)) if timeout_s else PING_S_DEFAULT
 
 
-
 def from_content(content: Mapping[str, Any] | None) -> Silence:
     """What a file says; nothing seen where it says nothing that can be used."""
     found = content or {}

@@ -14,7 +14,6 @@ from slurm_dispatch.state.folder import StateFolder
 from slurm_dispatch.store.thin import bound
 
 if TYPE_CHECKING:
-
     from slurm_dispatch.submit.plan import Plan
 
 HELPER = "dispatch-watch"

@@ -11,7 +11,6 @@ from docker.rig import PATIENCE_S
 from tests.cluster.jobs import LONG_S, Jobs
 
 if TYPE_CHECKING:
-
     from docker.rig import Cluster
 
 pytestmark = pytest.mark.cluster

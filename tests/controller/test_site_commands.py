@@ -21,7 +21,6 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
 
-
 @pytest.fixture
 def site() -> Iterator[Site]:
     for made in make_site():
