@@ -18,7 +18,7 @@ import traceback
 from contextlib import suppress
 from typing import TYPE_CHECKING
 
-from tests.kill import _LINE, ALWAYS, DEADLINE_S, OPENS, WRITES, Ended, Point, _changes, _names
+from tests.kill import ALWAYS, DEADLINE_S, LINE, OPENS, WRITES, Ended, Point, calls, changes, names
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -92,19 +92,13 @@ def _ended(pid: int, trace: Path) -> int:
 
 def points(work: Callable[[], None], trace: Path, place: Path) -> list[Point]:
     """Where to kill: the calls that change something below ``place``, and those that make or end a process."""
-    ended = run(work, trace, "-e", f"trace={_names(ALWAYS, WRITES, OPENS)}")
+    ended = run(work, trace, "-e", f"trace={names(ALWAYS, WRITES, OPENS)}")
     if ended.status != 0:
         raise AssertionError(f"it ended with {ended.status} without any kill: {ended.stderr!r}")
-    counts: dict[tuple[str, str], int] = {}
     found: dict[Point, None] = {}
-    for line in ended.trace:
-        match = _LINE.match(line)
-        if match is None or "resumed>" in line:
-            continue
-        call = match["call"]
-        number = counts[match["pid"], call] = counts.get((match["pid"], call), 0) + 1
-        if _changes(call, match["rest"]) and (str(place) in line or call in _PROCESSES):
-            found.setdefault(Point(call, number, line))
+    for point, rest in calls(ended):
+        if changes(point.call, rest) and (str(place) in point.text or point.call in _PROCESSES):
+            found.setdefault(point)
     return list(found)
 
 
@@ -119,14 +113,14 @@ def kill(work: Callable[[], None], point: Point, trace: Path, *, exact: bool = T
         raise AssertionError(f"{point} was never reached; it ended with {ended.status}: {ended.stderr!r}")
     if not exact:
         return
-    calls = [line for line in ended.trace if (match := _LINE.match(line)) and match["call"] == point.call]
-    if ended.status != -signal.SIGKILL or _shape(calls[-1]) != _shape(point.text):
-        raise AssertionError(f"another call was killed than {point}: {calls[-1]}")
+    same = [line for line in ended.trace if (match := LINE.match(line)) and match["call"] == point.call]
+    if ended.status != -signal.SIGKILL or _shape(same[-1]) != _shape(point.text):
+        raise AssertionError(f"another call was killed than {point}: {same[-1]}")
 
 
 def _shape(line: str) -> str:
     """The paths that a traced call names, without what differs from run to run."""
-    match = _LINE.match(line)
+    match = LINE.match(line)
     assert match is not None
     rest = match["rest"].rpartition(" = ")[0] if match["call"] not in WRITES else match["rest"].partition(",")[0]
     paths = re.findall(r'"(/[^"]*)"|<(/[^>]*)>', rest)

@@ -24,12 +24,13 @@ import re
 import shutil
 import signal
 import subprocess
+from collections import Counter
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Callable, Iterator, Mapping, Sequence
     from pathlib import Path
 
 DEADLINE_S = 120.0
@@ -48,7 +49,8 @@ OPENS = frozenset(["open", "openat", "openat2", "creat"])
 """They change something if they make or truncate."""
 MARKERS = frozenset("stat lstat newfstatat statx access faccessat faccessat2 readlink readlinkat chdir".split())  # noqa: SIM905
 """Calls that may be the first to name the scene."""
-_LINE = re.compile(r"(?P<pid>\d+)\s+(?P<call>[a-z0-9_]+)\((?P<rest>.*)")
+LINE = re.compile(r"(?P<pid>\d+)\s+(?P<call>[a-z0-9_]+)\((?P<rest>.*)")
+"""A call in strace's output."""
 _OWN_THINGS = ("eventfd", "anon_inode", "/dev/null", "inotify")
 
 
@@ -117,12 +119,14 @@ def run(what: Run, *options: str, deadline_s: float = DEADLINE_S, trace: Path | 
     return Ended(process.returncode, stdout, stderr, lines)
 
 
-def _names(*groups: frozenset[str]) -> str:
+def names(*groups: frozenset[str]) -> str:
+    """These calls for strace's ``trace=``."""
     # `?` in front: a name that this machine's architecture has not is passed over.
     return ",".join(f"?{name}" for group in groups for name in sorted(group))
 
 
-def _changes(call: str, rest: str) -> bool:
+def changes(call: str, rest: str) -> bool:
+    """Whether a call with these arguments changes something outside its process."""
     if call in OPENS:
         return call == "creat" or "O_CREAT" in rest or "O_TRUNC" in rest or "O_TMPFILE" in rest
     if call in WRITES:
@@ -136,22 +140,27 @@ def points(what: Run, trace: Path, *, mark: str | None = None) -> list[Point]:
     :param mark: calls before the first one whose line has this text are start-up; ``execve`` lines do not count
         (the program's own arguments name it too).
     """
-    ended = run(what, "-y", "-e", f"trace={_names(ALWAYS, WRITES, OPENS, MARKERS)}", trace=trace)
+    ended = run(what, "-y", "-e", f"trace={names(ALWAYS, WRITES, OPENS, MARKERS)}", trace=trace)
     if ended.status not in what.statuses:
         raise AssertionError(f"{what.argv} ended with {ended.status} without any kill: {ended.stderr!r}")
-    counts: dict[tuple[str, str], int] = {}
     found: dict[Point, None] = {}
     begun = mark is None
+    for point, rest in calls(ended):
+        begun = begun or (point.call != "execve" and mark is not None and mark in point.text)
+        if begun and changes(point.call, rest) and not (point.call == "execve" and point.when == 1):
+            found.setdefault(point)
+    return list(found)
+
+
+def calls(ended: Ended) -> Iterator[tuple[Point, str]]:
+    """Every call of a trace, counted for each process, with its arguments."""
+    counts: Counter[tuple[str, str]] = Counter()
     for line in ended.trace:
-        match = _LINE.match(line)
+        match = LINE.match(line)
         if match is None or "resumed>" in line:
             continue
-        call = match["call"]
-        number = counts[match["pid"], call] = counts.get((match["pid"], call), 0) + 1
-        begun = begun or (call != "execve" and mark is not None and mark in line)
-        if begun and _changes(call, match["rest"]) and not (call == "execve" and number == 1):
-            found.setdefault(Point(call, number, line))
-    return list(found)
+        counts[match["pid"], match["call"]] += 1
+        yield Point(match["call"], counts[match["pid"], match["call"]], line), match["rest"]
 
 
 def kill_at_every_call(

@@ -206,14 +206,7 @@ SUSPICIOUS = SiteRules(suspicion=True)
 def silent(rig: SiteRig) -> None:
     """It runs on a node that has been silent for 29 seconds."""
     rig.tick()
-    rig.job(key=A, suspect_s=30.0)
-    rig.start(A)
-    rig.tick()
-    rig.slurm.node("c1", "ALLOCATED", "NOT_RESPONDING")
-    rig.tick()
-    rig.later_s += 29.0
-    rig.tick()
-    assert rig.state(A).phase is Phase.RUNNING
+    rig.runs_on_a_silent_node(key=A)
 
 
 def suspected(rig: SiteRig) -> int:

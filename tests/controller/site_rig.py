@@ -49,6 +49,19 @@ class SiteRig(Rig):
         self.slurm.end(self.object(key), *states, **fields)
         self.end_note(key)
 
+    def runs_on_a_silent_node(self, **about: Any) -> tuple[str, int]:
+        """A job that runs on c1, which has been silent for 29 seconds; its key and its object."""
+        key = self.job(suspect_s=30.0, **about)
+        number = self.object(key)
+        self.start(key)
+        self.tick()
+        self.slurm.node("c1", "ALLOCATED", "NOT_RESPONDING")
+        self.tick()
+        self.later_s += 29.0
+        self.tick()
+        assert self.state(key).phase.value == "running"
+        return key, number
+
     def decided(self, key: str) -> dict[str, Any]:
         """What the last decision says."""
         return dict(self.last(key, "decision").body)

@@ -6,7 +6,7 @@ import json
 import os
 import pwd
 import time
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import pytest
 
@@ -44,23 +44,9 @@ def suspicious(tmp_path: Path) -> SiteRig:
     return rig
 
 
-def silent(rig: SiteRig, **about: Any) -> tuple[str, int]:
-    """A job that runs on c1, which has been silent for 29 seconds; its key and its object."""
-    key = rig.job(suspect_s=30.0, **about)
-    number = rig.object(key)
-    rig.start(key)
-    rig.tick()
-    rig.slurm.node("c1", "ALLOCATED", "NOT_RESPONDING")
-    rig.tick()
-    rig.later_s += 29.0
-    rig.tick()
-    assert rig.state(key).phase.value == "running"
-    return key, number
-
-
 def test_a_silent_node_is_replaced_before_slurm_gives_it_up(suspicious: SiteRig) -> None:
     rig = suspicious
-    key, number = silent(rig)
+    key, number = rig.runs_on_a_silent_node()
     rig.later_s += 2.0
     rig.settle()
     second = rig.object(key)
@@ -81,7 +67,7 @@ def test_a_silent_node_is_replaced_before_slurm_gives_it_up(suspicious: SiteRig)
 
 def test_a_node_that_answers_first_keeps_its_run(suspicious: SiteRig) -> None:
     rig = suspicious
-    key, number = silent(rig)
+    key, number = rig.runs_on_a_silent_node()
     rig.later_s += 2.0
     rig.settle()
     second = rig.object(key)
@@ -100,7 +86,7 @@ def test_jobs_whose_nodes_answer_are_left_alone(suspicious: SiteRig) -> None:
     other = rig.job(suspect_s=30.0)
     rig.slurm.start(rig.object(other), nodes="c2")
     rig.start_note(other, rig.object(other), rig.slurm.job(rig.object(other))["start_time"], nodes="c2")
-    silent(rig)
+    rig.runs_on_a_silent_node()
     plain = rig.job()  # did not ask for it
     rig.start(plain)
     rig.later_s += 2.0
@@ -127,7 +113,7 @@ def test_no_suspicion_acts_where_it_must_not(tmp_path: Path, how: str) -> None:
     rules = SiteRules(suspicion=how != "site", suspect_overlaps=0 if how == "overlaps" else 10)
     rig = SiteRig(tmp_path, rules)
     rig.tick()
-    key, number = silent(rig, shared=how == "shared")
+    key, number = rig.runs_on_a_silent_node(shared=how == "shared")
     if how == "boot":
         rig.slurm.knob(boot_time=str(int(time.time())))
     if how == "many":
@@ -157,7 +143,7 @@ def test_why_no_suspicion_acts_is_said_once(suspicious: SiteRig) -> None:
 def test_one_pass_keeps_to_the_limit_on_overlaps(tmp_path: Path) -> None:
     rig = SiteRig(tmp_path, SiteRules(suspicion=True, suspect_overlaps=2))
     rig.tick()
-    keys = [silent(rig)[0] for _ in range(1)]
+    keys = [rig.runs_on_a_silent_node()[0] for _ in range(1)]
     for _ in range(3):
         key = rig.job(suspect_s=30.0)
         rig.start(key)
@@ -316,7 +302,7 @@ def test_a_replacement_that_starts_as_it_is_cancelled_costs_neither_the_job_nor_
 ) -> None:
     """The nodes answer, scancel goes out, and Slurm starts the replacement in that very second."""
     rig = suspicious
-    key, first = silent(rig)
+    key, first = rig.runs_on_a_silent_node()
     rig.later_s += 2.0
     rig.settle()
     second = rig.object(key)

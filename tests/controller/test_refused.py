@@ -60,11 +60,8 @@ def test_a_refused_object_that_waits_again_is_cancelled(rig: Rig) -> None:
     assert len(rig.slurm.ids()) == 1
 
 
-def test_an_object_that_was_refused_and_cancelled_while_it_waited_had_no_more_starts(rig: Rig) -> None:
-    """Slurm raises the count of an object that was refused; cancelled before it started so, it never did.
-
-    Then all its executions are known, and cessation may lift the hold. No node is to blame for a refusal.
-    """
+def refused(rig: Rig) -> tuple[str, int]:
+    """A shared job that ran, was requeued and refused, and waits again; its key and its object."""
     key = rig.job(shared=True)
     number = rig.object(key)
     rig.start(key)
@@ -72,6 +69,15 @@ def test_an_object_that_was_refused_and_cancelled_while_it_waited_had_no_more_st
     rig.slurm.restart(number, "REQUEUED")
     rig.refused_note(key, number, "shared", 5)
     rig.slurm.restart(number)
+    return key, number
+
+
+def test_an_object_that_was_refused_and_cancelled_while_it_waited_had_no_more_starts(rig: Rig) -> None:
+    """Slurm raises the count of an object that was refused; cancelled before it started so, it never did.
+
+    Then all its executions are known, and cessation may lift the hold. No node is to blame for a refusal.
+    """
+    key, number = refused(rig)
     rig.settle()
     assert rig.last(key, "end").body["restart"] == 1
     state = rig.state(key)
@@ -79,13 +85,7 @@ def test_an_object_that_was_refused_and_cancelled_while_it_waited_had_no_more_st
     assert (state.phase.value, state.unseen, state.current.was_refused) == ("held", False, True)
     assert not any("--exclude" in option for option in rig.last(key, "decision").body["changes"])
     # One that had a node again is another matter: no note tells of that start.
-    key = rig.job(shared=True)
-    number = rig.object(key)
-    rig.start(key)
-    rig.tick()
-    rig.slurm.restart(number, "REQUEUED")
-    rig.refused_note(key, number, "shared", 5)
-    rig.slurm.restart(number)
+    key, number = refused(rig)
     rig.slurm.start(number)
     rig.slurm.end(number, "CANCELLED")
     rig.settle()
