@@ -10,6 +10,7 @@ import os
 import random
 import secrets
 import shutil
+import signal
 import tempfile
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -35,7 +36,10 @@ hypothesis.settings.load_profile("here")
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_configure(config: pytest.Config) -> None:
-    """One seed for all workers, which inherit this environment."""
+    """One seed for all workers, which inherit this environment; and SIGINT as a person at a terminal has it."""
+    if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+        # So begins what a shell puts into the background, and every program of the tests would ignore it too.
+        signal.signal(signal.SIGINT, signal.default_int_handler)
     os.environ.setdefault("SEED", str(secrets.randbelow(2**32)))
     if config.getoption("--hypothesis-seed") is None:
         config.option.hypothesis_seed = os.environ["SEED"]
