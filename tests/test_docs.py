@@ -42,3 +42,12 @@ def test_every_command_has_a_module_with_help() -> None:
         result = CliRunner().invoke(dispatch, [name, "--help"])
         assert result.exit_code == 0, f"dispatch {name} --help: {result.output}"
         assert "xample" in result.output or name == "sbatch", f"dispatch {name} --help shows no example"
+
+
+def test_the_help_of_sbatch_names_each_of_our_options() -> None:
+    from slurm_dispatch.cli.sbatch import HELP
+    from slurm_dispatch.submit.command_line import OWN
+
+    named = set(re.findall(r"--([a-z-]+)", HELP))
+    assert {name for name in OWN if not name.startswith("no-") or name == "no-plan"} <= named
+    assert "--no-NAME" in HELP

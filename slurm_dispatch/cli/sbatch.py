@@ -30,6 +30,9 @@ Usage: dispatch sbatch [OUR OPTIONS] [SBATCH'S OPTIONS] [SCRIPT [ARGUMENTS]]
   --adopt-root             the root was another job's: go on from what is in it.
   --no-plan                do not print the plan and the notes.
   --unprotected            call sbatch plainly: no record, no recovery.
+  --no-NAME                take away what the script or the job file says, such as --no-stall (docs/settings.md).
+
+  sbatch's --wait waits for the job with its replacements.
 
 Examples:
   dispatch sbatch --checkpoint /scratch/%u/%x train.sh
