@@ -19,6 +19,7 @@ from slurm_dispatch.controller.evidence import (
     row_of,
     waited,
 )
+from slurm_dispatch.controller.rows import SKEW_S, Rows, in_time, rows_of
 from slurm_dispatch.errors import BadDataError
 from slurm_dispatch.model.hostlist import expand
 from slurm_dispatch.model.outcome import Outcome
@@ -34,8 +35,6 @@ if TYPE_CHECKING:
     from slurm_dispatch.records.state import Execution, State, Submission
     from slurm_dispatch.state.notes import Note
 
-SKEW_S = 300.0
-"""How far the clocks of the submitting host and of slurmctld may differ."""
 PROLOG_S = 60.0
 """A site's Prolog that fails has failed by then."""
 REFUSED_S = 3.0
@@ -110,11 +109,6 @@ def look_elder(state: State, view: View, details: Details) -> ObjectAlive | Obje
     return _Observer(state, elder, elder.object.slurm_job_id, there, details.at(place, view)).look().object
 
 
-def in_time(submit_time: int | None, submission: Submission) -> bool:
-    """An object that was submitted at this time can be the submission's."""
-    return submit_time is None or submission.at - SKEW_S <= submit_time <= submission.deadline + SKEW_S
-
-
 @dataclass(frozen=True, slots=True)
 class _Observer:
     """The looks at one object, ``slurm_job_id``, of one submission.
@@ -141,7 +135,7 @@ class _Observer:
     def look(self) -> Look:
         queued = self.view.of_id(self.slurm_job_id)
         if queued is None or not self.is_ours(queued):
-            return self.gone()
+            return self.gone(queued)
         return self.held(queued, self.living(queued)) if queued.state in ALIVE else self.ending()
 
     @staticmethod
@@ -172,7 +166,8 @@ class _Observer:
 
     def is_first(self, queued: port.QueueJob) -> bool:
         """Accounting knows of none before it under this id."""
-        return {row.submit_time for row in self.rows() or ()} <= {None, queued.submit_time}
+        rows = self.rows() or Rows()
+        return not rows.doubtful and {row.submit_time for row in rows.of_object} <= {None, queued.submit_time}
 
     def living(self, queued: port.QueueJob) -> Look:
         """Alive by the queue. The restart count is asked for only where the record shows that it can have risen."""
@@ -208,7 +203,8 @@ class _Observer:
         if not before:
             return here
         execution = before[0]
-        row = row_of(self.rows(), execution)
+        rows = self.rows() or Rows()
+        row = None if rows.doubtful else row_of(rows.of_object, execution)
         if row is None or row.end_time is None:
             if self.details.has_accounting is not False:
                 return here  # asked again by the next tick
@@ -245,7 +241,8 @@ class _Observer:
         if hidden or ("CANCELLED" in detail.states and not self.asked):
             row, coming = self.explained(detail)
             age_s = self.view.at - (detail.end_time or self.view.at)
-            away = self.details.has_accounting is not False and self.rows() is None
+            rows = self.rows(detail)
+            away = self.details.has_accounting is not False and (rows is None or rows.doubtful)
             if away or (row is None and (hidden or coming) and age_s < LOST_AFTER_S):
                 return Look(Unknown("accounting does not tell yet how it ended"), soon=True)
             lost = self.lost() if hidden and row is None else None
@@ -261,18 +258,29 @@ class _Observer:
         """
         if self.details.has_accounting is False:
             return None, False
-        rows = self.rows()
+        rows = (self.rows(detail) or Rows()).of_object
         row = row_of(rows, self.execution(detail)) or (rows[-1] if rows else None)
         if row is not None and is_whole(row) and not (rows and "REQUEUED" in rows[-1].states):
             return row, False
         return None, not (rows and "REQUEUED" in rows[-1].states)
 
-    def gone(self) -> Look:
-        """slurmctld no longer has it: accounting decides, or an old end note that nothing explains."""
-        rows = self.rows()
-        if rows is None and self.details.has_accounting is not False:
+    def gone(self, queued: port.QueueJob | None = None) -> Look:
+        """slurmctld no longer has it: accounting decides, or an old end note that nothing explains.
+
+        :param queued: what slurmctld has under its id.
+        """
+        if queued is not None and (
+            queued.uid != self.spec.uid
+            or queued.word is not None
+            or not in_time(queued.submit_time, self.submission)
+        ):
+            queued = None  # another job's
+        found = self.rows(queued)
+        if found is None and self.details.has_accounting is not False:
             return Look(Unknown("not in the queue, and accounting does not answer"))
-        if rows and is_whole(rows[-1]):
+        rows = found.of_object if found is not None else ()
+        doubtful = found is not None and found.doubtful
+        if rows and is_whole(rows[-1]) and not doubtful:
             return self.verdict(rows[-1], rows[-1], known=False)
         lost = self.lost()
         if lost is not None:
@@ -284,7 +292,9 @@ class _Observer:
                 ObjectEnded(self.submission.number, self.slurm_job_id, Outcome.LOST, evidence_of(None, "slurmctld"))
             )
         why = f", and {'/'.join(sorted(rows[-1].states))} in accounting" if rows else ", and not in accounting"
-        if rows is None:
+        if doubtful:
+            why = ", and accounting has what can be of another job with the same id"
+        elif found is None:
             why = ""
         return Look(Unknown(f"Slurm does not know it any more: not in the queue{why}"), soon=bool(self.end_notes()))
 
@@ -404,31 +414,12 @@ class _Observer:
             return False
         return -SKEW_S < self.view.at - (told.end_time or 0) < REFUSED_S
 
-    def rows(self) -> list[port.JobDetail] | None:
-        """The rows of this object, oldest first: its owner's, and not those of another job with the same id."""
+    def rows(self, seen: port.QueueJob | port.JobDetail | None = None) -> Rows | None:
+        """The rows of this object; ``None`` where accounting does not answer."""
         answer = self.details.rows(self.slurm_job_id)
         if isinstance(answer, port.Unknown):
             return None
-        if isinstance(answer, port.Absent):
-            return []
-        word = self.spec.word(self.submission.number)
-        rows = [
-            row
-            for row in answer.value
-            if row.uid == self.spec.uid
-            and (row.word == word or (row.word is None and self.is_later(row.submit_time)))
-        ]
-        mine: list[port.JobDetail] = []
-        for row in sorted(rows, key=lambda row: (row.submit_time or 0, row.start_time or 0)):
-            # The first row is in time. Later ones are its requeues, unless the count began again: then the id did.
-            first = in_time(row.submit_time, self.submission) and not mine
-            if row.word == word or first or (mine and (row.restart != 0 or row.submit_time == mine[0].submit_time)):
-                mine.append(row)
-        return mine
-
-    def is_later(self, submit_time: int | None) -> bool:
-        """Submitted no earlier than the submission, as far as a time can say it: a clock may have stepped since."""
-        return submit_time is None or submit_time >= self.submission.at - SKEW_S
+        return rows_of(() if isinstance(answer, port.Absent) else answer.value, self.state, self.submission, seen)
 
     def execution(self, detail: port.JobDetail) -> Execution | None:
         """The execution that ``detail`` is about: of its start time, else of its restart count."""
@@ -485,5 +476,5 @@ def ran_without_a_sign(detail: port.JobDetail, execution: Execution | None) -> f
 
 
 __all__ = [
-    "ALIVE", "LOST_AFTER_S", "OVER", "SKEW_S", "VIEW_AGE_S", "WAITING", "Look", "in_time", "look", "look_elder",
+    "ALIVE", "LOST_AFTER_S", "OVER", "VIEW_AGE_S", "WAITING", "Look", "look", "look_elder",
 ]  # fmt: skip
