@@ -7,7 +7,7 @@ WORKERS ?= 2
 # Whatever is said of Python outside must not reach the tests.
 unexport PYTHONPATH PYTHONHOME
 
-# Steps of the model: a million in two parts, drawn by SEED. MODEL_LOG=FILE gets a line now and then.
+# Steps of the model: a million in eight parts, drawn by SEED. MODEL_LOG=FILE gets a line now and then.
 MODEL_STEPS ?= 1000000
 # Power losses of a second kernel.
 CYCLES ?= 50
@@ -52,7 +52,7 @@ test-cluster: venv engine
 	$(PY) -m pytest -q -n $(WORKERS) --dist loadfile -m cluster
 
 nightly: venv
-	MODEL_STEPS=$(MODEL_STEPS) $(PY) -m pytest -q -n $(WORKERS) --dist load -rP \
+	MODEL_STEPS=$(MODEL_STEPS) $(PY) -m pytest -q -n $(WORKERS) --dist worksteal -rP \
 	    tests/controller/test_model.py tests/controller/test_mutants.py
 
 power: venv kernel

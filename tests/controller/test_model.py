@@ -39,8 +39,8 @@ STEPS_EACH = 40
 TOP = Path(__file__).resolve().parents[2]
 NIGHTLY_STEPS = int(os.environ.get("MODEL_STEPS", "0"))
 """0: the few examples of every run. ``make nightly`` sets it."""
-BATCH = 500
-"""Examples of the nightly between two of its lines."""
+PARTS, BATCH = 8, 250
+"""Of the nightly: each part can run beside the others, and says a line before each batch of so many examples."""
 SHOWN = (Phase.generate, Phase.shrink)
 
 
@@ -129,12 +129,12 @@ def missing() -> list[str]:
 
 
 @pytest.mark.skipif(not NIGHTLY_STEPS, reason="make nightly")
-@pytest.mark.parametrize("part", range(2))
+@pytest.mark.parametrize("part", range(PARTS))
 def test_in_a_million_orders(part: int) -> None:
     """Others each time: ``SEED`` repeats them."""
     begin()
     batch = 0
-    while Site.taken < NIGHTLY_STEPS // 2:
+    while Site.taken < NIGHTLY_STEPS // PARTS:
         seed = random.Random(f"{os.environ['SEED']} {part} {batch}").getrandbits(64)
         kind = list(EXAMPLES)[batch % len(EXAMPLES)]
         say(f"part {part}, batch {batch}: {kind}, seed {seed}; {counted()}")
