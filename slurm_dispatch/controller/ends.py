@@ -292,10 +292,12 @@ class _Observer:
                 ObjectEnded(self.submission.number, self.slurm_job_id, Outcome.LOST, evidence_of(None, "slurmctld"))
             )
         why = f", and {'/'.join(sorted(rows[-1].states))} in accounting" if rows else ", and not in accounting"
-        if doubtful:
-            why = ", and accounting has what can be of another job with the same id"
-        elif found is None:
+        if found is None:
             why = ""
+        if doubtful:
+            # Nothing will ever tell more, so a person hears of it and ends the job, or not.
+            why = f"Slurm job {self.slurm_job_id} is not in the queue, and accounting has what can be another's"
+            return Look(Unknown(why), strange=f"{why} of the same id; `dispatch cancel` ends this job")
         return Look(Unknown(f"Slurm does not know it any more: not in the queue{why}"), soon=bool(self.end_notes()))
 
     def lost(self) -> Look | None:

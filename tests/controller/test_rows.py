@@ -43,6 +43,8 @@ def test_a_row_without_a_word_does_not_end_what_lives_without_one(rig: Rig) -> N
     rig.slurm.forget(number)
     rig.settle()
     assert rig.kinds(key) == facts
+    said = f"Slurm job {number} is not in the queue, and accounting has what can be another's of the same id"
+    assert said in str(rig.reports[key].trouble)
 
 
 def test_a_start_that_a_hook_noted_tells_the_rows_apart(rig: Rig) -> None:
