@@ -32,7 +32,7 @@ def full() -> Hints:
     """Hints with something in every part."""
     return Hints(
         Clock("c10c", 12.5, NOW, NOW + 5.0),
-        Silence(NOW, {"c1": NOW - 30.0}, {"c2": NOW - 60.0}),
+        Silence(NOW, {"c1": NOW - 30.0}, {"c2": NOW - 60.0}, "6 nodes are silent"),
         (Entry("c1", NOW - 5.0, 1.0, "abc", 2, 1001, "node_fail", "low"),),
         Recent(
             (Resubmission(NOW, "abc", 2, 1001, "ada", "ml", "low"),),
