@@ -153,7 +153,7 @@ def _caps(state: State, policy: Policy) -> tuple[tuple[str, str, str], ...]:
     if least is not None and spec.root:
         found.append(("executions in a row without progress", str(state.no_progress), str(least)))
     if spec.max_node_hours is not None:
-        found.append(("node-hours", f"{state.node_hours:.1f}", f"{spec.max_node_hours:g}"))
+        found.append(("node-hours", f"{state.node_hours:.2f}", f"{spec.max_node_hours:g}"))
     return tuple(found)
 
 
