@@ -12,6 +12,7 @@ from slurm_dispatch.cli.held import Filters, filter_options
 
 if TYPE_CHECKING:
     from slurm_dispatch.config.site import Site
+    from slurm_dispatch.controller.hints import Hints
     from slurm_dispatch.records.observation import SiteClock
     from slurm_dispatch.records.state import State
 
@@ -24,7 +25,8 @@ HEAD = ("JOB", "NAME", "USER", "WHY", "SINCE", "LEFT", "REASON")
 def command(*, filters: Filters, as_json: bool) -> int:
     """List the jobs that are held, or that will be once what runs has ended.
 
-    LEFT is how much of the hold is left before the job is closed; only time in which ticks ran counts.
+    LEFT is how much of the hold is left before the job is closed; only time in which ticks ran counts, and none runs
+    out before a day after a maintenance.
 
     \b
     Examples:
@@ -36,14 +38,17 @@ def command(*, filters: Filters, as_json: bool) -> int:
     from slurm_dispatch.cli.held import is_held, jobs_of
     from slurm_dispatch.cli.layout import table
     from slurm_dispatch.cli.wishes import bench
+    from slurm_dispatch.controller import hints
     from slurm_dispatch.errors import one_line
 
     here = bench()
     found, trouble = jobs_of(here, filters)
     held = {key: state for key, state in sorted(found.items()) if is_held(state)}
     now = time.time()
-    ran = _clock(here.site, now)
-    entries = [_entry(key, state, ran, here.site.longest_hold_s) for key, state in held.items()]
+    ticks = hints.load(hints.tick_folder(here.site.state))
+    ran = _clock(here.site, ticks, now)
+    longest_s = here.site.longest_hold_s
+    entries = [_entry(key, state, ran, longest_s, kept_s=_kept_s(state, ticks, now)) for key, state in held.items()]
     if as_json:
         click.echo(json.dumps({"holds": entries, "trouble": trouble}, indent=2))
         return 0
@@ -53,20 +58,30 @@ def command(*, filters: Filters, as_json: bool) -> int:
     return 0
 
 
-def _clock(site: Site, now: float) -> SiteClock | None:
+def _kept_s(state: State, ticks: Hints, now: float) -> float:
+    """For how long a maintenance keeps it from running out, as far as it is known where the job runs; 0 for none."""
+    from slurm_dispatch.controller.maintenance import holds_until
+
+    names = [name for name in state.spec.partition.split(",") if name]
+    until = None if state.spec.clusters else holds_until(ticks.windows, names, now)
+    return 0.0 if until is None else max(0.0, until - now)
+
+
+def _clock(site: Site, found: Hints, now: float) -> SiteClock | None:
     """The site's clock as a tick would read it now: its file is written far less often than ticks come."""
-    from slurm_dispatch.controller import clock, hints
+    from slurm_dispatch.controller import clock
     from slurm_dispatch.controller.siterules import rules_of
     from slurm_dispatch.records.observation import SiteClock
 
-    found = hints.load(hints.tick_folder(site.state))
     if found.clock is None:
         return None
     reading = clock.advance(found.clock, now, rules_of(site).gap_s, last=found.last)
     return SiteClock(reading.id, reading.ran_s)
 
 
-def _entry(key: str, state: State, clock: SiteClock | None, longest_s: float) -> dict[str, Any]:
+def _entry(
+    key: str, state: State, clock: SiteClock | None, longest_s: float, *, kept_s: float = 0.0
+) -> dict[str, Any]:
     from slurm_dispatch.cli.held import reason_of
     from slurm_dispatch.records.decide_holds import counted_s
 
@@ -82,7 +97,7 @@ def _entry(key: str, state: State, clock: SiteClock | None, longest_s: float) ->
         "phase": state.phase.value,
         "why": "person" if holding is None else holding.why,
         "since": None if stands is None else stands.at,
-        "left_s": None if holding is None else max(0.0, length_s - counted_s(state, clock)),
+        "left_s": None if holding is None else max(kept_s, length_s - counted_s(state, clock)),
         "reason": reason_of(state),
     }
 

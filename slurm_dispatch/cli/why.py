@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import time
 from dataclasses import asdict
 from typing import TYPE_CHECKING
 
@@ -48,6 +49,9 @@ def command(*, job: str, as_json: bool) -> int:
     """
     from slurm_dispatch.cli.one import one_job
     from slurm_dispatch.cli.status import ask_slurm
+    from slurm_dispatch.controller import hints
+    from slurm_dispatch.controller.silentword import silent_word
+    from slurm_dispatch.controller.siterules import rules_of
     from slurm_dispatch.records.fold import fold
     from slurm_dispatch.records.policy import Policy
     from slurm_dispatch.records.why import explain
@@ -56,7 +60,8 @@ def command(*, job: str, as_json: bool) -> int:
     state = fold(facts)
     seen = ask_slurm({key: state}, site)
     policy = Policy(site.rules, site.most_submissions, site.launch_failures, no_progress=site.no_progress)
-    why = explain(state, facts, policy, seen.reasons.get(key, ""))
+    silent = silent_word(state, hints.load(hints.tick_folder(site.state)), rules_of(site), time.time())
+    why = explain(state, facts, policy, seen.reasons.get(key, ""), nodes=silent)
     if as_json:
         content = {"job": key, **asdict(why), "slurm_does_not_answer": seen.trouble or None}
         click.echo(json.dumps(content, indent=2))
@@ -76,6 +81,8 @@ def text(key: str, name: str, why: Why, away: str = "") -> str:
         lines.append(f"by the rule: {why.rule}")
     if why.helper:
         lines.append(f"its helper: {why.helper}")
+    if why.nodes:
+        lines.append(f"its nodes: {why.nodes}")
     if why.stands_on:
         lines += ["", "It stands on these facts:"]
         width = len(str(max(seq for seq, _ in why.stands_on)))

@@ -44,8 +44,8 @@ DRAINED_AFTER_S = 3.0
 TWICE_S = 30.0
 """A node where the job runs already is drained, and the job cancelled, within so long of each other."""
 WORD_S = (5.0, 60.0)
-"""How long after an end with a status of the helper's its word may still come: once nothing of the job completes any
-more, and in all. The node's Epilog hands it on, and Slurm waits for that."""
+"""How long after an end with a status of the helper's its word may still come: once the Epilog of each node has told
+that it ran, and in all. The Epilog hands it on, before it tells that, and Slurm may wait long for it."""
 VIEW_AGE_S = 600.0
 """No child works so long with one view. What the record has as submitted later than that was written by a clock that
 is ahead, or was: the queue can be asked about it."""
@@ -339,7 +339,7 @@ class _Observer:
                 outcome = Outcome.LAUNCH_FAILED
             elif detail.completing or (ran_s <= 1 and abs(self.view.at - (told.end_time or 0)) < DRAINED_AFTER_S):
                 return Look(Unknown("whether the site's Prolog failed, its node shows in a moment"), soon=True)
-        waits_s = WORD_S[1 if detail.completing else 0] if word_comes(told, _helper(execution)) else 0.0
+        waits_s = WORD_S[0 if self.nodes_told(execution) else 1] if word_comes(told, _helper(execution)) else 0.0
         if waits_s and told.end_time is not None and -SKEW_S < self.view.at - told.end_time < waits_s:
             return Look(Unknown("its helper's own word comes with the node's Epilog"), soon=True)
         restart = detail.restart if execution is None else execution.epoch.restart
@@ -356,6 +356,16 @@ class _Observer:
                 detail.start_time,
             )
         )
+
+    def nodes_told(self, execution: Execution | None) -> bool:
+        """Every node's Epilog has run. That nothing completes does not say it: the notes were listed before."""
+        if execution is None:
+            return True
+        told = {node for attempt, node, *_ in self.state.nodes if attempt == execution.attempt}
+        try:
+            return told.issuperset(expand(execution.nodes))
+        except BadDataError:
+            return bool(told)
 
     def was_refused(self, told: port.JobDetail) -> bool:
         """It was refused, and that is what ended it.

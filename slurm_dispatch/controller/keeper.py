@@ -125,6 +125,7 @@ class Keeper:
                     count=self._rules.suspect_count,
                 )
                 self._say_why(suspects.why)
+                seen = replace(seen, why=suspects.why)
         elif full or time.monotonic() - self._nodes_at > NODES_AGE_S:
             self._nodes = Unknown("not asked")
         opened = breaker.judge(before.breaker, before.recent, seen.drained, self._rules.bounds, at)

@@ -81,6 +81,7 @@ def content(window: Window) -> dict[str, Any]:
 
 def holds_until(windows: Iterable[Window], partitions: Iterable[str], now: float) -> float | None:
     """Until when no hold of a job of these partitions runs out: :data:`HOLDS_S` after a maintenance of any of them.
+    It may be over by ``now``: a hold that it kept ran out then, and not when its own time was over.
 
     Nobody looks at a hold while the cluster is away, and no node answers about cessation. An end that nobody told is
     not waited for longer than :data:`KEPT_S`: it was forgotten.
@@ -91,7 +92,7 @@ def holds_until(windows: Iterable[Window], partitions: Iterable[str], now: float
         for window in windows
         if window.partition in wanted and window.begin <= now
     ]
-    return max((end for end in ends if now < end), default=None)
+    return max(ends, default=None)
 
 
 def back_at(

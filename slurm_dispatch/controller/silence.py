@@ -26,6 +26,7 @@ PINGS = 2
 PING_S_DEFAULT = 100.0
 """slurmctld's interval between pings where SlurmdTimeout is 0 (slurmctld/controller.c, 22.05 to 26.05)."""
 NAMES_MAX = 100_000
+WHY_MAX = 500
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,11 +36,13 @@ class Silence:
     :param at: Unix seconds of the last look.
     :param silent: node: Unix seconds of the first look that saw it silent, of those without a break.
     :param drained: the same for nodes that are drained.
+    :param why: why no suspicion acted then, for a person; empty where nothing kept it.
     """
 
     at: float = 0.0
     silent: Mapping[str, float] = field(default_factory=dict)
     drained: Mapping[str, float] = field(default_factory=dict)
+    why: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,12 +119,14 @@ def ping_s(config: Mapping[str, str]) -> float:
 def from_content(content: Mapping[str, Any] | None) -> Silence:
     """What a file says; nothing seen where it says nothing that can be used."""
     found = content or {}
-    return Silence(number(found.get("at")), _times(found.get("nodes")), _times(found.get("drained")))
+    told = (_times(found.get("nodes")), _times(found.get("drained")))
+    return Silence(number(found.get("at")), *told, text(found.get("why"), WHY_MAX))
 
 
 def content(silence: Silence) -> dict[str, Any]:
     """The opposite of :func:`from_content`."""
-    return {"at": silence.at, "nodes": dict(silence.silent), "drained": dict(silence.drained)}
+    nodes = {"nodes": dict(silence.silent), "drained": dict(silence.drained)}
+    return {"at": silence.at, **nodes, "why": silence.why[:WHY_MAX]}
 
 
 def _times(value: object) -> dict[str, float]:

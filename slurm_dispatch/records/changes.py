@@ -130,8 +130,10 @@ def _to_blame(state: State, policy: Policy, outcome: Outcome) -> list[str]:
     current = state.current
     if current is None:
         return []
-    if outcome is Outcome.SUSPECT and current.suspected is not None:
-        return list(current.suspected.nodes)
+    if outcome is Outcome.SUSPECT:
+        # A replacement that was cancelled since the nodes answered is not on them, and nothing is wrong with its own.
+        suspected = [it.suspected for it in state.submissions if it.suspected is not None]
+        return list(suspected[-1].nodes) if suspected else []
     blamed = current.end.evidence.get("nodes") if current.end is not None else None
     own = [it for it in blamed if isinstance(it, str)] if isinstance(blamed, list) else []
     if not own and not current.was_refused:

@@ -94,7 +94,8 @@ def held(state: State, observation: Observation, policy: Policy, now: float) -> 
     clock = observation.clock_ran
     length_s = policy.limits.longest_hold_s if holding.for_s is None else holding.for_s
     length_s = min(length_s, policy.limits.longest_hold_s)
-    left_s = length_s - counted_s(state, clock)
+    own_s = length_s - counted_s(state, clock)
+    left_s = left_of(own_s, policy.holds_until, now)
     lately = now + left_s - LAST_LOOK_S if left_s <= 0 else None
     answers = [
         AppendFact("cessation", _answer_body(it.attempt, answer))
@@ -114,9 +115,6 @@ def held(state: State, observation: Observation, policy: Policy, now: float) -> 
     moved = _clock(state, holding, clock)
     if moved is not None:
         return [moved]
-    if left_s <= 0 and policy.holds_until is not None and now < policy.holds_until:
-        why = "its time is over, and it does not run out in a maintenance, nor soon after it"
-        return [*asks, Nothing(f"held ({holding.why}): {why}", policy.holds_until)]
     if lately is not None and left_s > -LAST_WORD_S and policy.cessation:
         # The record says who was asked since: answers are there for one pass, and the owner's telling takes another.
         silent = tuple(it for it in waiting if not _answered_since(state, it.attempt, lately))
@@ -127,7 +125,10 @@ def held(state: State, observation: Observation, policy: Policy, now: float) -> 
         return [Tell(holding.seq, what, max(0.0, left_s))]
     if left_s <= 0:
         return [close("hold_expired", f"nobody released it: {holding.reason}")]
-    return [*asks, Nothing(f"held ({holding.why}): {holding.reason}", now + _next(length_s, left_s, policy, asks))]
+    why = holding.reason
+    if own_s <= 0:
+        why = "its time is over, and it does not run out in a maintenance, nor soon after it"
+    return [*asks, Nothing(f"held ({holding.why}): {why}", now + _next(length_s, left_s, policy, asks))]
 
 
 def counted_s(state: State, clock: SiteClock | None) -> float:
@@ -138,6 +139,15 @@ def counted_s(state: State, clock: SiteClock | None) -> float:
     if clock is None or clock.id != base.clock:
         return base.counted_s
     return base.counted_s + max(0.0, clock.ran_s - base.ran_s)
+
+
+def left_of(own_s: float, holds_until: float | None, now: float) -> float:
+    """Seconds until a hold runs out, negative once it has: as late as its length says, and a maintenance.
+
+    :param own_s: what of its length has not been counted.
+    :param holds_until: as in :class:`~slurm_dispatch.records.policy.Policy`.
+    """
+    return own_s if holds_until is None else max(own_s, holds_until - now)
 
 
 def _lets(policy: Policy) -> bool:
@@ -210,4 +220,4 @@ def close(why: str, reason: str) -> AppendFact:
     return AppendFact("closed", {"why": why, "reason": reason})
 
 
-__all__ = ["ELDER_WAIT_S", "NEVER_SUBMITTED_S", "close", "counted_s", "held", "new"]
+__all__ = ["ELDER_WAIT_S", "NEVER_SUBMITTED_S", "close", "counted_s", "held", "left_of", "new"]

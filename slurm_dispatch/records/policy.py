@@ -49,7 +49,8 @@ class Policy:
     :param breaker: why the site's breaker is open, or ``None``.
     :param maintenance_until: Unix seconds, with this job's spread, when the maintenance that is on now ends for
         it; ``None``: none is on.
-    :param holds_until: Unix seconds before which no hold runs out, since a maintenance is on or has just ended.
+    :param holds_until: Unix seconds before which no hold runs out, since a maintenance is on or has ended; it may be
+        over.
     :param cessation: the site has a cessation signal.
     :param jitter: drawn for this decision, 0 to 1.
     :param no_progress: the limit for a job whose own specification has none; ``None``: no limit.

@@ -38,6 +38,7 @@ class Why:
     :param caps: the job's other limits: (name, used, limit), as text.
     :param would_change: what would change it, one line each.
     :param helper: what is amiss with the helper of the last execution, one line, or empty.
+    :param nodes: what is amiss with the nodes of the present one, the same.
     """
 
     state: str
@@ -50,16 +51,18 @@ class Why:
     caps: tuple[tuple[str, str, str], ...] = ()
     would_change: tuple[str, ...] = field(default=())
     helper: str = ""
+    nodes: str = ""
 
 
 def explain(
-    state: State, facts: Sequence[Fact], policy: Policy | None = None, pending_reason: str = ""
+    state: State, facts: Sequence[Fact], policy: Policy | None = None, pending_reason: str = "", *, nodes: str = ""
 ) -> Why:
     """Why the job is where it is.
 
     :param facts: those that ``state`` was made of.
     :param policy: the site's now; ``None``: no site rules and no site limits are shown.
     :param pending_reason: Slurm's, for the current object, if it was asked and the object waits.
+    :param nodes: what the site remembers of the present execution's nodes, in words.
     :raises BadDataError: a rule in the record does not parse.
     """
     decision, policy = state.decision, policy or Policy()
@@ -67,7 +70,7 @@ def explain(
         what = "nothing was decided yet: " + _nothing_yet(state, pending_reason)
         return Why(
             state_text(state), None, what, None, budget=_budgets(state, policy), caps=_caps(state, policy),
-            would_change=_would_change(state, pending_reason), helper=silent_text(state),
+            would_change=_would_change(state, pending_reason), helper=silent_text(state), nodes=nodes,
         )  # fmt: skip
     by_seq = {fact.seq: fact for fact in facts}
     return Why(
@@ -85,6 +88,7 @@ def explain(
         caps=_caps(state, policy),
         would_change=_would_change(state, pending_reason),
         helper=silent_text(state),
+        nodes=nodes,
     )
 
 
@@ -149,7 +153,7 @@ def _caps(state: State, policy: Policy) -> tuple[tuple[str, str, str], ...]:
     if least is not None and spec.root:
         found.append(("executions in a row without progress", str(state.no_progress), str(least)))
     if spec.max_node_hours is not None:
-        found.append(("node-hours", f"{state.node_hours:.1f}", f"{spec.max_node_hours:g}"))
+        found.append(("node-hours", f"{state.node_hours:.2f}", f"{spec.max_node_hours:g}"))
     return tuple(found)
 
 

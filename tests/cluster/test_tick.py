@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from functools import partial
@@ -99,13 +100,20 @@ def test_a_command_that_saved_and_wants_to_go_on_goes_on_until_it_is_done(jobs: 
     jobs.settled(key, 3)
 
 
-def test_failures_use_up_their_budget(jobs: Jobs) -> None:
-    key = jobs.submit("#!/bin/sh\nexit 3\n", "--nodes=1", rules=("failed:resubmit,budget=1",))
+def test_failures_use_up_their_budget(cluster: Cluster, jobs: Jobs) -> None:
+    """The next submission has the limits that the rule gives it."""
+    rule = "failed:resubmit,budget=1,mem=2x..512G,time=3x..40m"
+    key = jobs.submit("#!/bin/sh\nexit 3\n", "--nodes=1", "--mem=100M", "--time=20", rules=(rule,))
     decision = jobs.wait(key, "decision", 2)
     assert (decision["action"], decision["why"]) == ("hold", "budget")
     jobs.wait(key, "held")
     outcomes = [fact["outcome"] for fact in jobs.facts(key) if fact["kind"] == "end"]
     assert outcomes == ["failed", "failed"]
+    for number, limits in zip(jobs.objects(key), ("00:20:00 100M", "00:40:00 200M"), strict=True):
+        shown = cluster.run("ctl", ["scontrol", "show", "job", str(number)]).stdout
+        found = [re.search(rf"{name}=(\S+)", shown) for name in ("TimeLimit", "MinMemoryNode")]
+        assert " ".join(it[1] for it in found if it) == limits, shown
+        assert "Requeue=0 " in shown, "Slurm itself starts none of them again, though JobRequeue=1 is its default"
     jobs.settled(key, 2)
 
 

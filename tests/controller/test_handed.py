@@ -170,14 +170,18 @@ def test_a_status_of_the_helpers_waits_for_its_word_which_comes_with_the_epilog(
     assert rig.last(key, "end").body["outcome"] == "store_error"
 
 
-@pytest.mark.parametrize(("states", "waits_s"), [(("FAILED",), 5.0), (("FAILED", "COMPLETING"), 60.0)])
+@pytest.mark.parametrize("states", [("FAILED",), ("FAILED", "COMPLETING")])
+@pytest.mark.parametrize(("told", "waits_s"), [(True, 5.0), (False, 60.0)])
 @pytest.mark.parametrize(("status", "outcome"), [(74, "failed"), (79, "stalled"), (80, "not_resumed")])
 def test_a_word_that_does_not_come_is_not_waited_for_for_ever(
-    rig: Rig, status: int, outcome: str, states: tuple[str, ...], waits_s: float
+    rig: Rig, status: int, outcome: str, states: tuple[str, ...], told: bool, waits_s: float
 ) -> None:
+    """That nothing completes any more is younger than the list of the notes: only the Epilog's own note ends it."""
     key = started(rig)
     rig.slurm.end(rig.object(key), *states, exit_status=status)
     rig.end_note(key)
+    if told:
+        rig.node_note(key, rig.object(key))
     end = rig.slurm.job(rig.object(key))["end_time"]
     rig.tick(view=replace(rig.view(), at=end + waits_s - 1.0))
     assert "end" not in rig.kinds(key)

@@ -6,6 +6,7 @@ import json
 import os
 import shlex
 import subprocess
+import time
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
@@ -58,6 +59,20 @@ def test_what_the_helper_left_becomes_a_note(lab: Lab) -> None:
         "outcome": "unfinished", "last": 40,
     }  # fmt: skip
     assert lab.names() == ["handed", "node"]
+
+
+def test_it_goes_before_the_node_s_own_note(system_lab: Lab, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A tick takes that one for a sign that no word of the helper's comes any more."""
+    from dispatch_hooks import call, epilog, settings
+
+    attempt = prolog(system_lab)
+    leave(folder(system_lab), "ended", attempt, ENDED)
+    left: list[str] = []
+    monkeypatch.setattr(epilog, "leave", lambda site, begin, own: left.extend(name for name, _ in own))
+    environment = {name.encode(): value.encode() for name, value in system_lab.environment().items()}
+    site = settings.load(str(system_lab.conf), str(system_lab.run_folder))
+    epilog.note_end(call.Call(environment), site, time.monotonic())
+    assert [name.partition(".")[0] for name in left] == ["handed", "node"]
 
 
 def test_what_was_not_said_is_null(system_lab: Lab) -> None:

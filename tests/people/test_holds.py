@@ -227,6 +227,9 @@ def test_what_is_left_of_a_hold_is_what_the_next_tick_would_count(desk: Desk) ->
     (folder / "clock").write_text(json.dumps({"v": 1, **clock.content(reading)}))
     (folder / "last").touch()
     assert "  9d 22h  " in next(line for line in desk.ok("holds").splitlines() if line.startswith(key))
+    window = {"v": 1, "partition": "all", "begin": now, "end": now + 20 * 86400.0 - 600.0, "by": "root"}
+    (folder / "maintenance.all").write_text(json.dumps(window))  # and a day after it, at the earliest
+    assert "  20d 23h  " in next(line for line in desk.ok("holds").splitlines() if line.startswith(key))
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="needs root")

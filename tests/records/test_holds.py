@@ -489,11 +489,11 @@ def test_a_start_that_was_noted_before_the_requeue_was_seen() -> None:
 def test_no_hold_runs_out_in_a_maintenance_nor_soon_after_it() -> None:
     """Nobody looks, and no node answers about cessation; it is asked all the same, and a person may release it."""
     life = shared()
-    take(life, ask(life, at(0.0), ASKS))
-    now = life.at + 5_000.0
+    now = take(life, ask(life, at(0.0), ASKS)).at + 5_000.0
     away = replace(ASKS, holds_until=now + 100.0)
+    take(life, decide(life.state, at(86_400.0), away, now))  # told
     asks, nothing = decide(life.state, at(86_400.0), away, now)
     assert isinstance(asks, AskCessation)
     assert isinstance(nothing, Nothing)
-    assert (nothing.until, "maintenance" in nothing.why) == (now + 100.0, True)
+    assert (nothing.until, "maintenance" in nothing.why) == (now + ASKS.cessation_interval_s, True)
     assert kinds(decide(life.state, at(86_400.0), away, now + 100.0)) == ["AskCessation"]

@@ -144,7 +144,8 @@ def test_why_says_the_decision_its_rule_and_the_facts_it_stands_on() -> None:
     assert ("failed", 1, 2) in why.budget
     assert ("submissions", "1", "100") in why.caps
     assert ("executions in a row without progress", "0", "40") in why.caps
-    assert any(name == "node-hours" for name, _, _ in why.caps)
+    hours = next(used for name, used, _ in why.caps if name == "node-hours")
+    assert hours == f"{life.state.node_hours:.2f}", "a small cap is not used up at 0.0"
     assert dict(why.inputs)["excluded"] == "c9"
 
 

@@ -263,6 +263,7 @@ def test_a_replacement_that_started_as_it_was_cancelled_never_gives_the_job_back
     assert cancel == Cancel(SlurmObject(CLUSTER, 101), 1, "its replacement runs", stray=True)
     assert isinstance(decision, AppendFact)
     assert (decision.body["action"], decision.body["submission"], decision.body["free"]) == ("resubmit", 3, True)
+    assert decision.body["changes"] == ["--exclude=c2"], "nothing is wrong with the nodes of the second"
     take(life, [decision])
     life.intent(3, life.state.seq).submitted(3)
     over = ObjectEnded(1, 101, Outcome.CANCELLED, {"by_uid": UID}, restart=0)

@@ -14,6 +14,7 @@ import pytest
 from slurm_dispatch.cli import status as status_command
 from slurm_dispatch.cli.layout import age, both, table
 from slurm_dispatch.cli.main import main
+from slurm_dispatch.controller.tickfile import write_file
 from slurm_dispatch.errors import DispatchError
 from slurm_dispatch.model.identity import Word
 from slurm_dispatch.records.describe import fact_text
@@ -115,6 +116,21 @@ def test_what_slurm_says_now_is_said_too(
     for words in (("status",), ("show", KEY), ("why", KEY)):
         told = json.loads(run(capsys, *words, "--json")[1])
         assert "Unable to contact slurm controller" in told["slurm_does_not_answer"]
+
+
+def test_why_says_what_a_silent_node_waits_for(
+    folder: StateFolder, capsys: pytest.CaptureFixture[str], open_tmp: Path
+) -> None:
+    store(folder, new_life(suspect_s=30.0).run(1))
+    now = time.time()
+    content = {"at": now, "nodes": {"c1": now - 90.0}, "drained": {}, "why": "6 nodes are silent, more than 5"}
+    write_file(str(open_tmp / "state" / "tick"), "silent", content)
+    with open(open_tmp / "dispatch.toml", "a", encoding="ascii") as config:
+        config.write("suspicion = true\n")
+    out = run(capsys, "why", KEY)[1]
+    assert "\nits nodes: c1 has been silent for 9" in out
+    assert "no suspicion acts now (6 nodes are silent, more than 5)" in out
+    assert "6 nodes are silent" in json.loads(run(capsys, "why", KEY, "--json")[1])["nodes"]
 
 
 def test_a_submission_without_an_answer_says_what_it_waits_for(

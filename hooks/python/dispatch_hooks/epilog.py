@@ -49,7 +49,8 @@ def note_end(call, site, begin):
         if through:
             pairs, cut_off = hand.read(site, ended, begin + HAND_PART * site.work_s)
             if pairs:
-                mine.append(hand.note(*about, verified=verified, pairs=pairs))
+                # First: who sees the node's note must find this one too.
+                mine.insert(0, hand.note(*about, verified=verified, pairs=pairs))
         left = leave(site, begin, mine) and not cut_off
         # The file goes last, so that a later Epilog can still say what this one could not. One that was only
         # guessed may be a newer execution's: it goes if nothing of it runs.
