@@ -20,12 +20,24 @@ if TYPE_CHECKING:
 
 SITE = "/src/site/cessation"
 KEY = "/etc/slurm-dispatch/ssh-key"
-COMMANDS = {
-    "slurm-nodes": [f"{SITE}/slurm-nodes"],
-    "ssh-nodes": [f"{SITE}/ssh-nodes", "-l", "root", "-i", KEY, "-t", "15"],
-    "fence-power": [f"{SITE}/fence-power", "-t", "15", "/cluster/fence", "-n", "{node}", "-o", "status"],
-}
-"""The commands as a site would name them in ``cessation``; they run on ctl as SlurmUser."""
+
+
+def commands(node_s: int) -> dict[str, list[str]]:
+    """The commands as a site would name them in ``cessation``; they run on ctl as SlurmUser.
+
+    :param node_s: how long they wait for a node.
+    """
+    wait = ["-t", str(node_s)]
+    return {
+        "slurm-nodes": [f"{SITE}/slurm-nodes"],
+        "ssh-nodes": [f"{SITE}/ssh-nodes", "-l", "root", "-i", KEY, *wait],
+        "fence-power": [f"{SITE}/fence-power", *wait, "/cluster/fence", "-n", "{node}", "-o", "status"],
+    }
+
+
+COMMANDS = commands(15)
+PATIENT = commands(60)
+"""The same for nodes that are there, on a machine that is slow."""
 MEANING = {0: "ceased", 1: "running"}
 AGENT = """#!/usr/bin/python3 -IS
 import socket, sys
@@ -132,10 +144,11 @@ class Ghost(Managed):
         )  # fmt: skip
         return question(asked)
 
-    def ask(self, name: str, *, evidence: bool = True) -> str:
+    def ask(self, name: str, *, evidence: bool = True, patient: bool = False) -> str:
         """A ready-made command's answer about the first execution, given on ctl as SlurmUser."""
         data = self.question(evidence=evidence).decode()
-        done = self.cluster.run("ctl", COMMANDS[name], user="slurm", input=data, check=False, timeout_s=WAIT_S)
+        argv = (PATIENT if patient else COMMANDS)[name]
+        done = self.cluster.run("ctl", argv, user="slurm", input=data, check=False, timeout_s=WAIT_S)
         self.said = f"{name}: {done.status} {done.stdout} {done.stderr}"
         return MEANING.get(done.status, "unknown")
 
@@ -144,10 +157,10 @@ class Ghost(Managed):
         return {name: self.ask(name, evidence=evidence) for name in names}
 
     def wait_answer(self, name: str, answer: str, *, evidence: bool = True) -> None:
-        """Wait until the command answers so."""
+        """Wait until the command answers so; only for an answer that the nodes, which are there, have to give."""
 
         def asked() -> bool:
-            return self.ask(name, evidence=evidence) == answer
+            return self.ask(name, evidence=evidence, patient=True) == answer
 
         try:
             self.cluster.wait_until(asked, WAIT_S, f"{name} to say {answer}", every_s=0.5)

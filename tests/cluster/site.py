@@ -20,7 +20,9 @@ WAIT_S = 180.0
 REVOKED_S = 3.0
 """More than the second of the old run's end, and the clocks' roundings."""
 SHOW = """#!/bin/sh
-name=${SLURM_STEP_ID:-batch}.${SLURM_PROCID:-0}
+step=${SLURM_STEP_ID:-batch}
+test "$step" != -5 || step=batch  # what Slurm 26.05 calls the script itself
+name=$step.${SLURM_PROCID:-0}
 /usr/bin/env | /usr/bin/grep -E '^(SLURM_)?DISPATCH_' >"$1/.$name"
 exec /usr/bin/mv -T "$1/.$name" "$1/$name"
 """

@@ -31,8 +31,9 @@ query_timeout_s = 5
 """
 # What differs between two jobs, whoever submitted them, and what is ours.
 VOLATILE = (
-    "zero=", "args=", "SLURM_JOB_ID=", "SLURM_JOBID=", "SLURM_JOB_START_TIME=", "SLURM_JOB_END_TIME=",
-    "SLURM_TASK_PID=", "SLURM_JOB_NODELIST=", "SLURM_NODELIST=", "SLURMD_NODENAME=", "SLURM_TOPOLOGY_ADDR",
+    "zero=", "args=", "SLURM_JOB_ID=", "SLURM_JOBID=", "SLURM_JOB_SLUID=", "SLURM_JOB_START_TIME=",
+    "SLURM_JOB_END_TIME=", "SLURM_TASK_PID=", "SLURM_JOB_NODELIST=", "SLURM_NODELIST=", "SLURMD_NODENAME=",
+    "SLURM_TOPOLOGY_ADDR",
     "SLURM_JOB_COMMENT=", "HOSTNAME=", "SLURM_LOCALID=", "TMPDIR=", "DISPATCH_", "SLURM_DISPATCH_", "_=",
     "SLURM_PRIO_PROCESS=", "SLURM_JOB_CPUS_PER_NODE=", "SLURM_CPUS_ON_NODE=", "SLURM_SUBMIT_HOST=",
 )  # fmt: skip

@@ -30,6 +30,13 @@ def test_a_rank() -> None:
     assert (place.rank, place.tasks, place.slurm_step, place.first) == (2, 4, "3", False)
 
 
+def test_the_batch_script_is_no_step() -> None:
+    """Slurm 26.05 gives it a step's number, -5, and task 0; older ones give it none."""
+    script = {"SLURM_STEP_ID": "-5", "SLURM_STEPID": "-5", "SLURM_PROCID": "0", "SLURM_TASKS_PER_NODE": "2"}
+    place = find_place(MANAGED | SLURM | script, root=None)
+    assert (place.rank, place.tasks, place.slurm_step, place.first) == (0, 1, None, True)
+
+
 def test_outside_slurm_a_rank_means_nothing() -> None:
     """Stale variables of another job in a login shell do not make a process a follower."""
     assert find_place({"SLURM_PROCID": "3"}, root="/r").first
