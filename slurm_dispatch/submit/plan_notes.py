@@ -87,6 +87,7 @@ def warnings(plan: Plan) -> list[str]:
         place = plan.bounded.place("resubmissions_per_hour")
         found.append(f"{place} lets {hourly} resubmissions an hour through; a job that comes next is held")
     found += _hooks(plan)
+    found += _no_start_times(plan)
     return found
 
 
@@ -180,3 +181,17 @@ def _hooks(plan: Plan) -> list[str]:
         found.append(f"the end of an execution is seen by the next tick ({every} or cron's minute), not at once")
     names = ", ".join(missing)
     return [f"this site lacks {names}: {'; '.join(found)}"] if found else []
+
+
+def _no_start_times(plan: Plan) -> list[str]:
+    """Which promises fall on Slurm 22.05, whose hooks are not told when an execution started."""
+    release = re.match(r"([0-9]{1,3})\.([0-9]{1,3})", plan.config.get("SLURM_VERSION", ""))
+    if release is None or (int(release[1]), int(release[2])) >= (23, 2):
+        return []
+    if not plan.spec.shared:
+        text = "a start that Slurm repeats after a crash has epoch and folder of the first one"
+    else:
+        text = "a start that Slurm repeats after a crash is refused, and so can be one whose hook it repeats"
+        if plan.site.cessation[:1] == ("slurm-nodes",):
+            text += "; the answer slurm-nodes stays unknown unless a node boots, and the job waits for you"
+    return [f"Slurm {release[0]} does not tell its hooks when an execution started: {text}"]
