@@ -9,7 +9,7 @@ from slurm_dispatch.errors import DispatchError, show
 from slurm_dispatch.model.outcome import Action, Outcome
 from slurm_dispatch.model.quantity import duration, moment
 from slurm_dispatch.records.people import RELEASE_EXPIRED_S
-from slurm_dispatch.slurm.configuration import seconds_of
+from slurm_dispatch.slurm.configuration import seconds_of, tells_starts
 from slurm_dispatch.state.folder import StateFolder
 from slurm_dispatch.store.thin import bound
 
@@ -185,8 +185,7 @@ def _hooks(plan: Plan) -> list[str]:
 
 def _no_start_times(plan: Plan) -> list[str]:
     """Which promises fall on Slurm 22.05, whose hooks are not told when an execution started."""
-    release = re.match(r"([0-9]{1,3})\.([0-9]{1,3})", plan.config.get("SLURM_VERSION", ""))
-    if release is None or (int(release[1]), int(release[2])) >= (23, 2):
+    if tells_starts(plan.config):
         return []
     if not plan.spec.shared:
         text = "a start that Slurm repeats after a crash has epoch and folder of the first one"
@@ -194,4 +193,5 @@ def _no_start_times(plan: Plan) -> list[str]:
         text = "a start that Slurm repeats after a crash is refused, and so can be one whose hook it repeats"
         if plan.site.cessation[:1] == ("slurm-nodes",):
             text += "; the answer slurm-nodes stays unknown unless a node boots, and the job waits for you"
-    return [f"Slurm {release[0]} does not tell its hooks when an execution started: {text}"]
+    release = plan.config["SLURM_VERSION"][:5]
+    return [f"Slurm {release} does not tell its hooks when an execution started: {text}"]
