@@ -41,6 +41,7 @@ EMBED = 8
 HIDDEN = 48
 BATCH = 16
 RATE = 0.004
+EXECUTIONS = "/run/slurm-dispatch"
 VARIABLES = ("JOB", "EPOCH", "ATTEMPT", "CHECKPOINT", "DIR", "RESUME", "RESUME_STEP")
 MEETING_S = 120.0
 """How long a rank waits for rank 0 to say which variables it has."""
@@ -303,6 +304,20 @@ def meet(log_dir: str, attempt: str, rank: int) -> None:
     raise TrainingError(f"rank {rank} of attempt {attempt} saw no rank 0 in {path}")
 
 
+def began(opened_at: float) -> float:
+    """When Slurm started the execution. Slurm 22.05 does not tell: when the node's Prolog made the execution's file.
+
+    :param opened_at: when this process began, which is much later; for a run outside of Slurm.
+    """
+    told = os.environ.get("SLURM_JOB_START_TIME")
+    if told is not None:
+        return float(told)
+    try:
+        return os.stat(os.path.join(EXECUTIONS, f"{os.environ['SLURM_JOB_ID']}.0")).st_mtime
+    except (KeyError, OSError):
+        return opened_at
+
+
 def train(options: argparse.Namespace) -> None:
     """Train from the save that was given, or from nothing, to the last step."""
     rank = int(os.environ.get("SLURM_PROCID", "0"))
@@ -317,8 +332,7 @@ def train(options: argparse.Namespace) -> None:
         if given:
             trainer.load(given)
         trainer.branch(options.branch)
-        began = float(os.environ.get("SLURM_JOB_START_TIME", log.opened_at))
-        begin = {"step": trainer.step, "resume": given, "began": began, "lineage": trainer.lineage}
+        begin = {"step": trainer.step, "resume": given, "began": began(log.opened_at), "lineage": trainer.lineage}
         log.write("start", **begin, variables=variables())
         if rank:
             meet(log_dir, log.attempt, rank)

@@ -115,6 +115,7 @@ class Cluster:
         self.hosts = ("ctl", "login", *self.nodes)
         self.release = release
         self.json = release != "bookworm"  # scontrol has it from 23.02 on
+        self.tells_starts = release != "bookworm"  # so have the hooks an execution's start time
         self._environ = {**os.environ, "DISPATCH_RELEASE": release, "DISPATCH_SMALL": "1" if small else ""}
         if name is not None:
             self._environ["DISPATCH_CLUSTER"] = name
@@ -392,10 +393,11 @@ class Cluster:
 
     def picture(self, lines: int = 30) -> str:
         """What the cluster looks like: queue, nodes, and the ends of the logs that tell most."""
+        restarts = "" if self.release == "bookworm" else "restarts,"
         asked = (
             ("queue", "squeue -a -o '%i %P %j %u %T %M %R %k'"),
             ("nodes", "sinfo -N -p low -o '%N %T %E'"),
-            ("accounting", "sacct -a -X -n -o jobid,user,state%30,start,end,restarts,comment%60 | tail -n 20"),
+            ("accounting", f"sacct -a -X -n -o jobid,user,state%30,start,end,{restarts}comment%60 | tail -n 20"),
             ("ticks", f"tail -n {lines} {TICK_LOG}"),
             ("slurmctld", f"tail -n {lines} /var/log/slurm/slurmctld.log"),
             ("syslog of ctl", f"tail -n {lines} /var/log/syslog"),

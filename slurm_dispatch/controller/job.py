@@ -38,7 +38,7 @@ from slurm_dispatch.records.places import HERE, landing, places
 from slurm_dispatch.records.policy import Policy
 from slurm_dispatch.records.state import Phase, Settled, SlurmObject, State
 from slurm_dispatch.slurm.commands import SlurmCommands, commands_environment
-from slurm_dispatch.slurm.configuration import seconds_of
+from slurm_dispatch.slurm.configuration import seconds_of, tells_starts
 from slurm_dispatch.slurm.port import Accepted, Ambiguous, Rejected, SlurmPort
 from slurm_dispatch.slurm.resubmit import resubmission
 from slurm_dispatch.submit.run import Intent, Overtaken, submit_once, wait_s
@@ -236,7 +236,9 @@ class Job:
         observed = Observation(
             host=self._view.host,
             clock=max(self._view.at, time.time()),
-            incoming=settle.incoming(state, notes, seen, self._view.cluster),
+            incoming=settle.incoming(
+                state, notes, seen, self._view.cluster, hashed=tells_starts(self._view.config or {})
+            ),
             object=seen.object,
             lookups=lookups,
             seen=settle.seen(state, self._view),

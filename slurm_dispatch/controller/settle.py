@@ -34,11 +34,12 @@ _FIELDS = {
 
 
 def incoming(
-    state: State, notes: Sequence[Note], look: Look, cluster: str
+    state: State, notes: Sequence[Note], look: Look, cluster: str, *, hashed: bool = True
 ) -> tuple[tuple[str, Mapping[str, Any]], ...]:
     """The facts that the notes say, and the start that the queue shows where no hook noted it.
 
     :param cluster: of the tick, for an object of which the record does not name one; the attempt is a hash of it.
+    :param hashed: so it is of the start time; not on Slurm 22.05, whose hooks have none.
     """
     found: list[tuple[str, Mapping[str, Any]]] = []
     found += [_body(note) for note in notes if note.kind in {"start", "refused", "node"} and _counts(state, note)]
@@ -64,7 +65,8 @@ def incoming(
                         "restart": restart,
                         "epoch": str(Epoch(word.generation, word.submission, restart)),
                         "attempt": attempt_of(
-                            current.cluster or cluster, current.slurm_job_id, word, restart, start_time
+                            current.cluster or cluster, current.slurm_job_id, word,
+                            restart, start_time if hashed else None
                         ),
                         "start_time": start_time,
                         "nodes": nodes,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -19,4 +20,10 @@ def has_accounting(config: Mapping[str, str]) -> bool:
     return "slurmdbd" in config.get("AccountingStorageType", "")
 
 
-__all__ = ["has_accounting", "seconds_of"]
+def tells_starts(config: Mapping[str, str]) -> bool:
+    """Whether its hooks are told when an execution started: before 23.02 they are not. Unsaid, they are."""
+    release = re.match(r"([0-9]{1,3})\.([0-9]{1,3})", config.get("SLURM_VERSION", ""))
+    return release is None or (int(release[1]), int(release[2])) >= (23, 2)
+
+
+__all__ = ["has_accounting", "seconds_of", "tells_starts"]

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 
     from slurm_dispatch.model.identity import Word
     from slurm_dispatch.records.spec import Spec
+    from slurm_dispatch.slurm.options import Parsed
 
 NOT_REPEATED = frozenset({
     "wait", "hold", "begin", "test-only", "parsable", "quiet", "verbose", "dependency", "comment",
@@ -33,6 +34,10 @@ _SITE = ("PATH", "SLURM_CONF", "SLURM_CONF_SERVER", "SLURM_JWT")
 _PLUGIN = ("SPANK_", "_SLURM_SPANK_OPTION_", "SLURM_SPANK_")
 # What makes a program load or trust something else: never in sbatch's own environment, whoever names it.
 _LOADS = ("LD_", "GCONV_", "GLIBC_", "LOCPATH", "NLSPATH", "MALLOC_", "PATH", "SLURM_CONF", "SLURM_JWT", "SLURM_SACK")
+_SET_BY_SBATCH = {
+    "open-mode": "SLURM_OPEN_MODE", "profile": "SLURM_PROFILE", "acctg-freq": "SLURM_ACCTG_FREQ",
+    "container": "SLURM_CONTAINER", "container-id": "SLURM_CONTAINER_ID",
+}  # fmt: skip
 _PLAIN_VALUE = re.compile(r"[^,'\"\\\s]*\Z")
 
 
@@ -90,7 +95,8 @@ def resubmission(
     asked = recorded.last("propagate") or given.last("propagate")
     marks = propagated(config or {}, (asked.value or "") if asked is not None else None)
     export = recorded.last("export") or given.last("export")
-    own, handed = _split_environment(variables, export.value if export is not None else None, marks)
+    forgotten = _set_by_sbatch(spec, recorded, given, variables)
+    own, handed = _split_environment(variables, export.value if export is not None else None, marks, forgotten)
     if export is not None and handed is None:
         added += _by_value(export.value or "", variables)
     named = {name for name in MEMORY if parse([*kept, *changes]).last(name) is not None}
@@ -110,6 +116,21 @@ def resubmission(
         umask=spec.umask,
         limits=as_resource(variables) if handed is None else (),
     )
+
+
+def _set_by_sbatch(spec: Spec, recorded: Parsed, given: Parsed, variables: Mapping[str, str]) -> dict[str, str]:
+    """What sbatch sets for the job in its own environment, from the options, before it takes the file instead.
+
+    From 24.05 on slurmctld sets most of them again when the job starts.
+    """
+    nameless = spec.script_name is None and not spec.wrap and spec.name == "sbatch"  # from standard input
+    found = {} if nameless else {"SLURM_JOB_NAME": spec.name}
+    for name, variable in _SET_BY_SBATCH.items():
+        word = recorded.last(name) or given.last(name)
+        if word is None or not word.value or (name.startswith("container") and variable in variables):
+            continue
+        found[variable] = word.value[0].lower() if name == "open-mode" else word.value
+    return found
 
 
 def _collide(changes: Sequence[str], user: object) -> bool:
@@ -145,9 +166,11 @@ def recorded_variables(environment: bytes) -> dict[str, str]:
 
 
 def _split_environment(
-    variables: Mapping[str, str], export: str | None, marks: Mapping[str, str]
+    variables: Mapping[str, str], export: str | None, marks: Mapping[str, str], forgotten: Mapping[str, str]
 ) -> tuple[dict[str, str], bytes | None]:
     """What goes into sbatch's own environment, and what by ``--export-file`` (``None``: nothing).
+
+    :param forgotten: what sbatch sets for the job, and forgets beside the file (as it does ``SLURM_EXPORT_ENV``).
 
     ``--export=NONE``, ``NIL`` and a list without ``ALL`` throw the file away or would let all of it through.
     They look for what they export in sbatch's own environment: there they find only what they name, and what
@@ -160,8 +183,9 @@ def _split_environment(
         for name in NAMES:
             if name in marks and PREFIX + name in variables:
                 passed[PREFIX + name] = marks[name] + variables[PREFIX + name]
-        if export is not None:  # sbatch sets it for srun, and the file makes it forget
+        if export is not None:
             passed["SLURM_EXPORT_ENV"] = export
+        passed.update(forgotten)
         text = "".join(f"{name}={value}\0" for name, value in passed.items())
         return plugin, text.encode("utf-8", "surrogateescape")
     named = {word for word in words if "=" not in word}

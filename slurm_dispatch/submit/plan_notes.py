@@ -9,7 +9,7 @@ from slurm_dispatch.errors import DispatchError, show
 from slurm_dispatch.model.outcome import Action, Outcome
 from slurm_dispatch.model.quantity import duration, moment
 from slurm_dispatch.records.people import RELEASE_EXPIRED_S
-from slurm_dispatch.slurm.configuration import seconds_of
+from slurm_dispatch.slurm.configuration import seconds_of, tells_starts
 from slurm_dispatch.state.folder import StateFolder
 from slurm_dispatch.store.thin import bound
 
@@ -87,6 +87,7 @@ def warnings(plan: Plan) -> list[str]:
         place = plan.bounded.place("resubmissions_per_hour")
         found.append(f"{place} lets {hourly} resubmissions an hour through; a job that comes next is held")
     found += _hooks(plan)
+    found += _no_start_times(plan)
     return found
 
 
@@ -180,3 +181,17 @@ def _hooks(plan: Plan) -> list[str]:
         found.append(f"the end of an execution is seen by the next tick ({every} or cron's minute), not at once")
     names = ", ".join(missing)
     return [f"this site lacks {names}: {'; '.join(found)}"] if found else []
+
+
+def _no_start_times(plan: Plan) -> list[str]:
+    """Which promises fall on Slurm 22.05, whose hooks are not told when an execution started."""
+    if tells_starts(plan.config):
+        return []
+    if not plan.spec.shared:
+        text = "a start that Slurm repeats after a crash has epoch and folder of the first one"
+    else:
+        text = "a start that Slurm repeats after a crash is refused, and so can be one whose hook it repeats"
+        if plan.site.cessation[:1] == ("slurm-nodes",):
+            text += "; the answer slurm-nodes stays unknown unless a node boots, and the job waits for you"
+    release = plan.config["SLURM_VERSION"][:5]
+    return [f"Slurm {release} does not tell its hooks when an execution started: {text}"]

@@ -88,9 +88,29 @@ class Managed:
         found = self.cluster.sh("ctl", f"find {STATE}/notes -name '{pattern}' | sort | xargs -r cat")
         return [json.loads(line) for line in found.splitlines()]
 
+    def told(self, start_time: int | None) -> int | None:
+        """What the hooks know of an execution's start: nothing where Slurm is 22.05."""
+        return start_time if self.cluster.tells_starts else None
+
     def attempt(self, restart: int, start_time: int | None) -> str:
-        """The attempt that its execution must have; ``start_time`` is ``None`` where Slurm's hooks have none."""
-        return attempt_of(CLUSTER_NAME, self.id, self.word, restart, start_time)
+        """The attempt that the execution must have which Slurm started then; ``None`` where its hooks have none."""
+        return attempt_of(CLUSTER_NAME, self.id, self.word, restart, self.told(start_time))
+
+
+def lost_is_gone(cluster: Cluster) -> None:
+    """Wait until the nodes have ended what slurmctld knows nothing of.
+
+    It has them end it by its id. A node that still runs it calls the next job of this id a duplicate, for which Slurm
+    drains the node; and what is launched there under this id in the same second is ended too, since slurmd compares
+    whole seconds ("Job credential revoked"). Neither is the gate's.
+    """
+
+    def gone() -> bool:
+        stepd = ["pgrep", "-x", "sleep|slurmstepd"]
+        return all(cluster.run(node, stepd, check=False).status == 1 for node in cluster.nodes)
+
+    cluster.wait_until(gone, WAIT_S, "the end of what the lost job ran")
+    time.sleep(2.0)  # the second in which it was ended is over
 
 
 def nodes_take_jobs(cluster: Cluster) -> None:

@@ -1,6 +1,9 @@
 """Each ready-made cessation command, asked about executions that are gone, that are not, and that nobody can see.
 
 The notes stay where the hooks leave them: no tick runs. The questions are those that the controller asks.
+
+On Slurm 22.05 no Epilog knows by a start time which execution it ended, so its word proves nothing
+(docs/cessation.md): there slurm-nodes says unknown wherever it says ceased or running elsewhere, but for a boot.
 """
 
 from __future__ import annotations
@@ -21,6 +24,8 @@ if TYPE_CHECKING:
 NODE_FAIL_S = 240.0
 UNKNOWN = dict.fromkeys(COMMANDS, "unknown")
 CEASED = dict.fromkeys(COMMANDS, "ceased")
+ASKED = {**UNKNOWN, "ssh-nodes": "ceased"}
+"""Without what the nodes said they can still be asked; that they are on says nothing."""
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -45,13 +50,21 @@ def host_of(ghost: Ghost) -> str:
     return nodes
 
 
+def after_epilogs(ghost: Ghost, answer: str, count: int = 1) -> str:
+    """Wait for what so many Epilogs say, and for slurm-nodes to answer so; its answer on this Slurm."""
+    said = f"the notes of {count} Epilogs"
+    ghost.cluster.wait_until(lambda: len(ghost.notes("node")) >= count, WAIT_S, said)
+    answer = answer if ghost.cluster.tells_starts else "unknown"
+    ghost.wait_answer("slurm-nodes", answer)
+    return answer
+
+
 def test_an_execution_that_ended_and_is_gone(ghost: Ghost) -> None:
     ghost.begin("-N2", "-n2", then="srun true")
     ghost.ends()
-    ghost.wait_answer("slurm-nodes", "ceased")
-    assert ghost.answers() == CEASED
-    # Without what the nodes said, they can still be asked; that they are on says nothing.
-    assert ghost.answers(evidence=False) == {**UNKNOWN, "ssh-nodes": "ceased"}
+    told = after_epilogs(ghost, "ceased", 2)
+    assert ghost.answers() == (CEASED if told == "ceased" else ASKED)
+    assert ghost.answers(evidence=False) == ASKED
 
 
 def test_an_execution_that_runs_or_is_suspended_is_not_gone(ghost: Ghost) -> None:
@@ -70,8 +83,8 @@ def test_a_process_that_survives_its_job(ghost: Ghost, writer: str) -> None:
     """C163: forked twice, in a session of its own; also without the attempt in its environment."""
     ghost.begin(writer=writer, then="sleep 1")
     ended = ghost.ends()
-    ghost.wait_answer("slurm-nodes", "running")
-    assert ghost.answers() == {"slurm-nodes": "running", "ssh-nodes": "running", "fence-power": "unknown"}
+    told = after_epilogs(ghost, "running")
+    assert ghost.answers() == {"slurm-nodes": told, "ssh-nodes": "running", "fence-power": "unknown"}
     (node,) = ended.nodes
     argv = ["dispatch", "ps", "--attempt", ghost.start()["attempt"], "--uid", "2001", "--json"]
     shown = ghost.cluster.run(node, argv, check=False)
@@ -82,7 +95,7 @@ def test_a_process_that_survives_its_job(ghost: Ghost, writer: str) -> None:
     ghost.cluster.run(node, ["pkill", "-KILL", "-u", "ada"], check=False)
     ghost.wait_answer("ssh-nodes", "ceased")
     # The node itself has not said anything since.
-    assert ghost.answers() == {"slurm-nodes": "running", "ssh-nodes": "ceased", "fence-power": "unknown"}
+    assert ghost.answers() == {"slurm-nodes": told, "ssh-nodes": "ceased", "fence-power": "unknown"}
 
 
 def test_a_node_that_cannot_be_asked(ghost: Ghost) -> None:
@@ -116,7 +129,7 @@ def test_a_node_that_has_booted_says_so(ghost: Ghost) -> None:
     (note,) = [note for note in ghost.notes("node") if note["how"] == "boot"]
     assert (note["node"], note["clean"], note["verified"]) == (node, True, True)
     assert ghost.answers() == CEASED
-    assert ghost.answers(evidence=False) == {**UNKNOWN, "ssh-nodes": "ceased"}
+    assert ghost.answers(evidence=False) == ASKED
 
 
 def test_a_node_that_is_cut_off_and_back(ghost: Ghost) -> None:
@@ -165,19 +178,23 @@ def test_two_nodes_of_which_one_cannot_be_asked(ghost: Ghost) -> None:
     ghost.cluster.run("ctl", ["scancel", str(ghost.id)])
     ghost.cluster.wait_until(lambda: ghost.notes("node"), WAIT_S, "the Epilog of the node that is there")
     assert {note["node"] for note in ghost.notes("node")} == {other}
-    ghost.wait_answer("fence-power", "ceased")
-    assert ghost.answers() == {**UNKNOWN, "fence-power": "ceased"}
+    proved = ghost.cluster.tells_starts  # the other node, by its Epilog
+    if proved:
+        ghost.wait_answer("fence-power", "ceased")
+    assert ghost.answers() == {**UNKNOWN, "fence-power": "ceased" if proved else "unknown"}
     ghost.cluster.fault("heal", gone)
-    ghost.wait_answer("slurm-nodes", "ceased")
-    assert ghost.answers() == CEASED
+    told = after_epilogs(ghost, "ceased", 2)
+    if not proved:
+        ghost.wait_answer("ssh-nodes", "ceased")
+    assert ghost.answers() == (CEASED if told == "ceased" else ASKED)
 
 
 def test_a_node_on_which_slurm_gave_up_on_a_process(ghost: Ghost) -> None:
     """C160: the Epilog came, and saw nothing; Slurm says otherwise."""
     ghost.begin(then="true")
     (node,) = ghost.ends().nodes
-    ghost.wait_answer("slurm-nodes", "ceased")
+    after_epilogs(ghost, "ceased")
     ghost.cluster.run("ctl", ["scontrol", "update", f"node={node}", "state=drain", "reason=Kill task failed"])
     assert ghost.ask("slurm-nodes") == "unknown"
     ghost.cluster.run("ctl", ["scontrol", "update", f"node={node}", "state=resume"])
-    ghost.wait_answer("slurm-nodes", "ceased")
+    after_epilogs(ghost, "ceased")

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from docker.rig import STATE
-from tests.cluster.site import WAIT_S, Managed, nodes_take_jobs
+from tests.cluster.site import WAIT_S, Managed, lost_is_gone, nodes_take_jobs
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -130,6 +130,9 @@ def test_one_restart_count_is_never_started_twice(job: Managed) -> None:
     # The second start must fall into another second than the first: that is what tells them apart.
     wait = f"while [ $(date +%s) -le {first + 1} ]; do sleep 0.1; done; "
     cluster.sh("ctl", stop + put_back + wait + "sh /src/docker/controller start", timeout_s=WAIT_S)
+    if not cluster.tells_starts:
+        _runs_again_as_the_same(job, first)
+        return
     cluster.run("ctl", ["scontrol", "release", str(job.id)])
     (refused,) = cluster.wait_until(lambda: job.notes("refused"), WAIT_S, "the second start to be refused")
     assert (refused["why"], refused["restart"]) == ("double_start", 0)
@@ -140,4 +143,24 @@ def test_one_restart_count_is_never_started_twice(job: Managed) -> None:
     ).start_time
     starts = {note["restart"]: (note["attempt"], note["epoch"]) for note in job.notes("start")}
     assert starts == {0: (job.attempt(0, first), "1000000"), 1: (job.attempt(1, second), "1000001")}
+    nodes_take_jobs(cluster)
+
+
+def _runs_again_as_the_same(job: Managed, first: int) -> None:
+    """Slurm 22.05: a second start looks like a hook that runs again for the first, and is let through.
+
+    That of a shared job is refused; see test_shared_gate, and ARCHITECTURE.md, Known limits.
+    """
+    cluster = job.cluster
+    lost_is_gone(cluster)
+    cluster.run("ctl", ["scontrol", "release", str(job.id)])
+
+    def again() -> bool:
+        found = cluster.job(job.id)
+        return found is not None and found.states == ("RUNNING",) and found.start_time > first
+
+    cluster.wait_until(again, WAIT_S, "the job to run under the same restart count")
+    (start,) = job.notes("start")
+    assert (start["restart"], start["attempt"], start["epoch"]) == (0, job.attempt(0, None), "1000000")
+    assert job.notes("refused") == []
     nodes_take_jobs(cluster)

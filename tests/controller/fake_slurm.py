@@ -360,6 +360,7 @@ class FakeSlurm:
             if self._knob("accounting") == "none"
             else "accounting_storage/slurmdbd",
             "AccountingStoreFlags": "job_comment",
+            "SLURM_VERSION": self._knob("version") or "24.11.5",
         }
 
     # The folder.

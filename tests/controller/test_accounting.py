@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from slurm_dispatch.model.identity import attempt_of
 from tests.controller.rig import Rig
 
 if TYPE_CHECKING:
@@ -144,3 +145,18 @@ def test_an_end_that_slurmctld_forgot_is_read_from_accounting(rig: Rig) -> None:
     rig.settle()
     assert rig.last(key, "end").body["evidence"]["source"] == "accounting"
     assert len(rig.slurm.ids()) == 2
+
+
+@pytest.mark.parametrize("version", ["22.05.8", "24.11.5"])
+def test_a_start_that_the_queue_shows_before_its_note_is_one_execution(rig: Rig, version: str) -> None:
+    """Seen on 22.05: its hooks hash no start time, and the same execution was recorded twice."""
+    rig.slurm.knob(version=version)
+    key = rig.job("failed:resubmit,budget=5")
+    start = rig.start(key, note=False)
+    rig.settle()
+    assert rig.kinds(key).count("started") == 1
+    told = start if version != "22.05.8" else None
+    word, number = rig.word(key), rig.object(key)
+    rig.start_note(key, number, start, start_time=told, attempt=attempt_of("fake", number, word, 0, told))
+    rig.settle()
+    assert rig.kinds(key).count("started") == 1

@@ -65,6 +65,23 @@ def logged(path: Path, what: str) -> list[dict[str, Any]]:
     return [line for line in map(json.loads, whole.splitlines()) if line["what"] == what]
 
 
+def test_when_it_began_is_told_by_slurm_or_by_the_node_s_prolog(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Slurm 22.05 has no SLURM_JOB_START_TIME: there the execution's file is as old as the execution."""
+    monkeypatch.setattr(train, "EXECUTIONS", str(tmp_path))
+    for name in ("SLURM_JOB_START_TIME", "SLURM_JOB_ID"):
+        monkeypatch.delenv(name, raising=False)
+    assert train.began(9.0) == 9.0
+    monkeypatch.setenv("SLURM_JOB_ID", "7")
+    assert train.began(9.0) == 9.0
+    (tmp_path / "7.0").touch()
+    os.utime(tmp_path / "7.0", (5, 5))
+    assert train.began(9.0) == 5.0
+    monkeypatch.setenv("SLURM_JOB_START_TIME", "4")
+    assert train.began(9.0) == 4.0
+
+
 def test_it_learns(tmp_path: Path) -> None:
     run(tmp_path, "--steps", "300", "--save_steps", "300")
     losses = [float.fromhex(text) for text in marker(tmp_path, 300)["log_history"]]

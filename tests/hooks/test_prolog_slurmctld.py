@@ -162,6 +162,16 @@ def test_without_a_start_time_a_second_start_is_let_through(lab: Lab) -> None:
     assert note["attempt"] == attempt_of("lab", 7, Word("abc", 0, 1), 0, None)
 
 
+def test_without_a_start_time_a_second_start_of_a_shared_job_is_refused(lab: Lab) -> None:
+    """C060: of a shared checkpoint a person decides, also where it may be the hook alone that runs again."""
+    shared = {"SLURM_JOB_COMMENT": "dispatch:abc:0:1:s", "SLURM_JOB_START_TIME": None}
+    assert lab.run("prolog-slurmctld", **shared).status == 0
+    assert lab.run("prolog-slurmctld", **shared).status == 1
+    note = lab.note("refused.*")
+    assert (note["why"], note["restart"], note["start_time"]) == ("double_start", 0, None)
+    assert lab.note("start.*")["shared"] is True
+
+
 def test_array_tasks_are_told_apart_by_their_own_job_ids(lab: Lab) -> None:
     for job, task in (("13", "3"), ("14", "1")):
         array = {

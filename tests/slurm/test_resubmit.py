@@ -52,7 +52,7 @@ def test_sbatch_itself_gets_nothing_of_the_users() -> None:
     """P10: the job's environment goes by --export-file, sbatch's own is the site's."""
     call = again()
     assert call.environment == {"PATH": "/slurm/bin", "SLURM_CONF": "/s.conf"}
-    assert call.job_environment == ENVIRONMENT
+    assert call.job_environment == ENVIRONMENT + b"SLURM_JOB_NAME=n\0"
     assert call.limits == ()
 
 
@@ -71,7 +71,42 @@ def test_an_export_of_all_and_more() -> None:
     """ALL keeps the file, and srun in the job is told of the option."""
     handed = again(replace(SPEC, argv=("--export=ALL,X=2",))).job_environment
     assert handed is not None
-    assert sorted(handed.split(b"\0")) == sorted([*ENVIRONMENT.split(b"\0"), b"SLURM_EXPORT_ENV=ALL,X=2"])
+    sbatchs = [b"SLURM_EXPORT_ENV=ALL,X=2", b"SLURM_JOB_NAME=n"]
+    assert sorted(handed.split(b"\0")) == sorted([*ENVIRONMENT.split(b"\0"), *sbatchs])
+
+
+def handed_on(spec: Spec, script: bytes = PLAIN) -> set[bytes]:
+    """What the job's environment has beside the recorded one."""
+    handed = again(spec, script).job_environment
+    assert handed is not None
+    return set(handed.split(b"\0")) - set(ENVIRONMENT.split(b"\0"))
+
+
+def test_what_sbatch_sets_and_forgets_beside_the_file() -> None:
+    """Seen on 22.05: the first execution had SLURM_JOB_NAME, and the next one not. srun reads the others."""
+    name = b"SLURM_JOB_NAME=n"
+    options = ("--open-mode=Truncate", "--acctg-freq=task=1", "--container=/c", "--container-id=i", "--profile=Task")
+    found = handed_on(replace(SPEC, argv=options))
+    assert found == {
+        name, b"SLURM_OPEN_MODE=t", b"SLURM_ACCTG_FREQ=task=1", b"SLURM_CONTAINER=/c", b"SLURM_CONTAINER_ID=i",
+        b"SLURM_PROFILE=Task",
+    }  # fmt: skip
+    script = b"#!/bin/sh\n#SBATCH --open-mode=append\n:\n"
+    assert handed_on(SPEC, script) == {name, b"SLURM_OPEN_MODE=a"}
+    assert handed_on(replace(SPEC, argv=("--open-mode=truncate",)), script) == {name, b"SLURM_OPEN_MODE=t"}
+    assert handed_on(replace(SPEC, script_name=None, wrap=True, name="wrap")) == {b"SLURM_JOB_NAME=wrap"}
+    # From standard input without a name: Slurm calls it sbatch, and sbatch sets nothing.
+    assert handed_on(replace(SPEC, script_name=None, name="sbatch")) == set()
+    assert handed_on(replace(SPEC, script_name=None)) == {name}
+
+
+def test_a_container_that_the_user_set_himself_stays() -> None:
+    spec = replace(SPEC, argv=("--container=/c",))
+    handed = resubmission(
+        spec, spec.word(7), script_path="/s", script=PLAIN, environment=b"SLURM_CONTAINER=/own\0SLURM_JOB_NAME=old\0",
+        site_environment=SITE, deadline_s=150,
+    ).job_environment  # fmt: skip
+    assert handed == b"SLURM_CONTAINER=/own\0SLURM_JOB_NAME=n\0"
 
 
 def test_what_is_not_repeated() -> None:

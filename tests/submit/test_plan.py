@@ -222,6 +222,22 @@ def test_which_hooks_a_real_configuration_has(gone: Sequence[str], missing: str 
     assert [note.split(":")[0] for note in found] == ([] if missing is None else [f"this site lacks {missing}"])
 
 
+@pytest.mark.parametrize(("release", "falls"), [("22.05", True), ("24.11", False), ("26.05", False)])
+def test_which_promises_fall_without_start_times(release: str, falls: bool) -> None:
+    """As the release says which one it is; before 23.02 hooks are not told when an execution started."""
+    recorded = RECORDED.parents[1] / f"slurm-{release}" / RECORDED.name
+    with Scene() as scene:
+        scene.answer("scontrol", config=parse_config(json.loads(recorded.read_text())["stdout"]))
+        plain, shared = planned(scene), planned(scene, "--shared-checkpoint")
+    said = [[note for note in notes(lines) if note.startswith("Slurm ")] for lines in (plain, shared)]
+    assert [len(found) for found in said] == ([1, 1] if falls else [0, 0])
+    if falls:
+        assert said[0][0].startswith("Slurm 22.05 does not tell its hooks when an execution started: a start that ")
+        assert "has epoch and folder of the first one" in said[0][0]
+        assert "is refused" in said[1][0]
+        assert "the answer slurm-nodes stays unknown unless a node boots, and the job waits for you" in said[1][0]
+
+
 def test_without_any_hook_there_is_no_identity() -> None:
     with Scene("user_mode = true\n") as scene:
         (note, *_) = notes(planned(scene))

@@ -2,7 +2,9 @@
 
 It refuses for three reasons only, each of them known for certain: a shared job starts a second time; the
 tick has refused the submission; Slurm starts one restart count twice, which shows in a start note that has
-another start time. Every trouble of its own lets the execution start.
+another start time. Slurm 22.05 tells no start time: there a start note may be this very start's, whose hook runs
+again, and a shared job is refused, since of its checkpoint a person decides. Every trouble of its own lets the
+execution start.
 """
 
 import os
@@ -71,8 +73,9 @@ def _starts_twice(call, site, name):
     except (OSError, ValueError) as error:
         child.say("prolog-slurmctld", "start note %s is no evidence: %s" % (name, files.reason(error)))
         return False
-    # The same start time: this hook ran twice for one execution. None: Slurm 22.05 does not tell.
-    return other is not None and call.start_time is not None and other != call.start_time
+    if other is None or call.start_time is None:
+        return call.word.shared
+    return other != call.start_time  # otherwise this hook ran twice for one execution
 
 
 def started_at(content, call):
