@@ -93,7 +93,7 @@ def test_a_replay_comes_to_the_same_after_all_that_persons_can_do(desk: Desk) ->
     desk.rig.start(key)
     desk.tick()
     desk.ended(key, "FAILED")
-    desk.ok("cancel", key, "--wait", "0.1")
+    desk.ok("cancel", key, "--wait", "60")
     desk.ok("reopen", key, "--reason", "once more")
     lines = desk.ok("replay", key).splitlines()
     assert len(lines) == 3, lines
