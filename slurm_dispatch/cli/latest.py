@@ -8,26 +8,27 @@ import sys
 
 import click
 
+from slurm_dispatch.anyroot import open_store
 from slurm_dispatch.cli.main import say
 from slurm_dispatch.cli.publish import described
-from slurm_dispatch.cli.where import json_option, root_option, the_root
+from slurm_dispatch.cli.where import json_option, root_option, the_root, timeout_option
 from slurm_dispatch.errors import NothingThereError, show
-from slurm_dispatch.store.root import open_root
 
 
 @click.command("latest")
 @root_option
 @click.option("--fallback", is_flag=True, help="Where the save of the latest is gone, take the next one.")
+@timeout_option
 @json_option
-def command(root: str | None, fallback: bool, as_json: bool) -> None:
-    """Print the absolute path of the save to resume from.
+def command(root: str | None, fallback: bool, timeout: float, as_json: bool) -> None:
+    """Print the absolute path of the save to resume from, or its s3://...
 
     Example: python train.py --resume "$(dispatch latest)"
 
     Exit codes: 0 printed; 66 there is no publication; 65 a name does not parse or the save is gone; 74 it
     could not be looked: never the same as none.
     """
-    opened = open_root(the_root(root), say=say)
+    opened = open_store(the_root(root), say=say, timeout_s=timeout)
     save = opened.latest(fallback=fallback)
     if save is None:
         nothing = f"checkpoint root {show(opened.path)} has no publication"

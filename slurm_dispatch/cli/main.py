@@ -35,6 +35,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "publish": ("publish", "Publish a save by hand."),
     "latest": ("latest", "Print the path of the save to resume from."),
     "ls": ("ls", "List the publications of a checkpoint root."),
+    "doctor": ("doctor", "Show what the store of a checkpoint root is proved to do."),
     "ps": ("ps", "Show what of an execution still runs on this node."),
     "cessation": ("cessation", "Answer whether an execution has ceased, from what its nodes have said."),
     "env": ("env", "Print the variables of this execution."),

@@ -64,12 +64,8 @@ def manifest_of(seen: Look, proof: Proof) -> Manifest:
     return Manifest(proof, seen.files, seen.size, digest.hexdigest())
 
 
-def write_manifest(root: CheckpointRoot, path: bytes, manifest: Manifest) -> None:
-    """Leave it for the save at ``path`` (relative to the root, in an execution's folder).
-
-    One that was left for the same name, by a process that was killed before its save was there, is replaced.
-    """
-    folder, name = _place(root, path)
+def render(path: bytes, manifest: Manifest) -> bytes:
+    """The text of the manifest of the save at ``path``."""
     body = {
         "v": VERSION,
         "path": os.fsdecode(path),
@@ -78,7 +74,33 @@ def write_manifest(root: CheckpointRoot, path: bytes, manifest: Manifest) -> Non
         "size": manifest.size,
         "digest": manifest.digest,
     }
-    content = json.dumps(body).encode("ascii") + b"\n"
+    return json.dumps(body).encode("ascii") + b"\n"
+
+
+def parse(content: bytes, path: bytes, shown: str) -> Manifest | None:
+    """What :func:`render` wrote for ``path``; ``None`` if it is about another save of the same name.
+
+    :param shown: where it was read, for messages.
+    :raises CorruptError: it does not parse.
+    """
+    try:
+        body = json.loads(content)
+        if body["v"] != VERSION:
+            raise ValueError(f"version {body['v']!r}")
+        if body["path"] != os.fsdecode(path):
+            return None  # in another folder of the execution
+        return Manifest(Proof(body["proof"]), int(body["files"]), int(body["size"]), str(body["digest"]))
+    except (ValueError, TypeError, KeyError) as error:
+        raise CorruptError(f"manifest {show(shown)} does not parse: {error}") from error
+
+
+def write_manifest(root: CheckpointRoot, path: bytes, manifest: Manifest) -> None:
+    """Leave it for the save at ``path`` (relative to the root, in an execution's folder).
+
+    One that was left for the same name, by a process that was killed before its save was there, is replaced.
+    """
+    folder, name = _place(root, path)
+    content = render(path, manifest)
     if create_whole(folder, name, content, mode=root.modes().file):
         return
     try:
@@ -101,15 +123,7 @@ def read_manifest(root: CheckpointRoot, path: bytes) -> Manifest | None:
         content = read_regular(os.path.join(folder, name), SIZE_MAX)
     except (AbsentError, BadDataError):
         return None
-    try:
-        body = json.loads(content)
-        if body["v"] != VERSION:
-            raise ValueError(f"version {body['v']!r}")
-        if body["path"] != os.fsdecode(path):
-            return None  # another save of the same name, in another folder of the execution
-        return Manifest(Proof(body["proof"]), int(body["files"]), int(body["size"]), str(body["digest"]))
-    except (ValueError, TypeError, KeyError) as error:
-        raise CorruptError(f"manifest {show(name)} in {show(folder)} does not parse: {error}") from error
+    return parse(content, path, os.path.join(folder, name))
 
 
 def state_of(root: CheckpointRoot, publication: Publication) -> SaveState:

@@ -1,0 +1,295 @@
+"""The few verbs of an object store that a root needs: create, look, read, list, and leaving what may be replaced.
+
+The law of this module: *every call ends by its deadline; a request that may work is sent again, the same key with the
+same body; "it exists" is believed only after a look; nothing that failed is taken for something that is not there.*
+
+Creating is one put with ``If-None-Match: *`` (Amazon S3 User Guide, "How to prevent object overwrites with
+conditional writes": 412 where the object is there, 409 ``ConditionalRequestConflict`` where another request for it is
+under way, to be sent again). A put that was lost on the way may still arrive later: sending it again meets it or makes it, and
+either is the same object, since whoever creates a key here always gives it the same body.
+No ``If-Match`` is ever sent, and no checksum unless ``AWS_CHECKSUM_ALGORITHM`` asks for one: some stores refuse the
+headers, and some have stored the trailers of a chunked body as its content.
+"""
+
+from __future__ import annotations
+
+import functools
+from dataclasses import dataclass
+from datetime import timedelta
+from enum import Enum
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from slurm_dispatch import __version__
+from slurm_dispatch.errors import (
+    AmbiguousError,
+    ConfigurationError,
+    CorruptError,
+    DispatchError,
+    StoreError,
+    TransientError,
+    show,
+)
+from slurm_dispatch.s3.deadline import Deadline, Late
+from slurm_dispatch.s3.trouble import classed, passes
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from slurm_dispatch.s3.place import Place
+    from slurm_dispatch.s3.settings import Settings
+
+_T = TypeVar("_T")
+
+REQUEST_TIMEOUT_S = 30.0
+"""For one request: a list of 1,000 keys or a small body; a server that needs longer is taken for one that hangs."""
+CONNECT_TIMEOUT_S = 5.0
+PAGE = 1000
+"""Keys in a page, the most that S3 gives (API reference, ListObjectsV2)."""
+
+
+class Made(Enum):
+    """What came of creating an object."""
+
+    NEW = "new"
+    FOUND = "found"
+    """It was there with the very same body: somebody else's work or our own, whose answer was lost."""
+
+
+@dataclass(frozen=True, slots=True)
+class Meta:
+    """An object as a listing or a look tells of it. ``tag`` changes with its content."""
+
+    key: str
+    size: int
+    tag: str
+
+
+class Bucket:
+    """The objects of one place. Keys are whole keys of the bucket.
+
+    Made in the process that uses it: the client has threads, which a fork does not take along.
+    """
+
+    def __init__(self, place: Place, given: Settings, *, timeout_s: float) -> None:
+        self.place = place
+        self.endpoint = given.endpoint
+        self.timeout_s = timeout_s
+        self._settings = given
+        self._client: Any = None
+
+    def deadline(self) -> Deadline:
+        """What one call from outside may take."""
+        return Deadline(self.timeout_s)
+
+    # The verbs
+
+    def create(self, key: str, body: bytes, deadline: Deadline) -> Made:
+        """Make the object, if it is not there.
+
+        :raises CorruptError: it is there with another body.
+        :raises AmbiguousError: it may be there or may come to be there; creating the same again is safe.
+        """
+        for _ in deadline.tries():
+            try:
+                self._call(deadline, lambda: self._library.put(self._store(), key, body, mode="create"))
+            except Late:
+                break
+            except DispatchError:
+                raise
+            except Exception as error:
+                if type(error).__name__ != "AlreadyExistsError":
+                    if passes(error):
+                        continue
+                    raise self._classed(error, "creating", key) from error
+                # 412 or 409: the client does not say which. Absent is a conflict, and is tried again.
+                if self._same(key, body, deadline):
+                    return Made.FOUND
+            else:
+                return Made.NEW
+        raise AmbiguousError(
+            f"creating {self._shown(key)} at {show(self.endpoint)}: no answer in {deadline.seconds:g} s",
+            hint="it may be there or not; the same again is safe",
+        )
+
+    def look(self, key: str, deadline: Deadline) -> Meta | None:
+        """What is known of the object, or ``None`` if the store says that it is not there."""
+
+        def head() -> Meta | None:
+            try:
+                return _meta(self._library.head(self._store(), key))
+            except FileNotFoundError:
+                return None
+
+        return self._again(deadline, "looking at", key, head)
+
+    def read(self, key: str, deadline: Deadline, *, offset: int = 0, length: int) -> bytes | None:
+        """At most ``length`` bytes from ``offset`` on, or ``None`` if it is not there.
+
+        Nothing after the end is an empty answer, and no error.
+        """
+        meta = self.look(key, deadline)
+        if meta is None or meta.size <= offset or length <= 0:
+            return None if meta is None else b""
+        end = min(meta.size, offset + length)
+
+        def get() -> bytes | None:
+            try:
+                return bytes(self._library.get_range(self._store(), key, start=offset, end=end))
+            except FileNotFoundError:
+                return None
+
+        return self._again(deadline, "reading", key, get)
+
+    def replace(self, key: str, body: bytes, deadline: Deadline) -> None:
+        """Leave an object that says the same whoever leaves it; one that is there is replaced. Never in ``pub/``."""
+        self._again(deadline, "writing", key, lambda: self._library.put(self._store(), key, body))
+
+    def remove(self, key: str, deadline: Deadline) -> None:
+        """Take an object away that was made to try the store out."""
+        self._again(deadline, "removing", key, lambda: self._library.delete(self._store(), key))
+
+    def below(self, folder: str, deadline: Deadline, *, first: int | None = None) -> list[Meta]:
+        """The objects whose keys begin with ``folder`` and a slash, in the order of their keys.
+
+        All pages are read. Since servers have called a page the last that was not, it is asked once more for what
+        comes after the greatest key, until nothing does; that also finds what a listing left out at its end.
+
+        :param first: stop after so many, for who asks only whether there are any.
+        :raises StoreError: it could not be listed to the end; never the same as nothing.
+        """
+        found: dict[str, Meta] = {}
+        after: str | None = None
+        while True:
+            pages = functools.partial(self._pages, folder, after, first, deadline)
+            new = [meta for meta in self._again(deadline, "listing", folder, pages) if meta.key not in found]
+            found.update((meta.key, meta) for meta in new)
+            if not new or (first is not None and len(found) >= first):
+                break
+            after = max(found)
+        ordered = sorted(found)
+        return [found[key] for key in ordered[:first]]
+
+    # The way there
+
+    def _pages(self, folder: str, after: str | None, first: int | None, deadline: Deadline) -> list[Meta]:
+        metas: list[Meta] = []
+        for chunk in self._library.list(self._store(), folder, offset=after, chunk_size=first or PAGE):
+            # A key that is the folder itself with a slash is what some programs leave as its placeholder.
+            metas += [_meta(one) for one in chunk if one["path"] != folder]
+            if not deadline.left_s():
+                raise Late  # what there is so far is no listing
+            if first is not None and len(metas) >= first:
+                break
+        return metas
+
+    def _same(self, key: str, body: bytes, deadline: Deadline) -> bool:
+        """Whether the object is there with this body.
+
+        :raises CorruptError: it is there with another one.
+        """
+        meta = self.look(key, deadline)
+        if meta is None:
+            return False
+        if meta.size == len(body) and (not body or self.read(key, deadline, length=len(body)) == body):
+            return True
+        raise CorruptError(f"object {self._shown(key)} is there with another content, of {meta.size} bytes")
+
+    def _again(self, deadline: Deadline, doing: str, key: str, act: Callable[[], _T]) -> _T:
+        """What a request gives that changes nothing by being repeated."""
+        last: Exception | None = None
+        for _ in deadline.tries():
+            try:
+                return self._call(deadline, act)
+            except Late:
+                break
+            except DispatchError:
+                raise
+            except Exception as error:
+                if not passes(error):
+                    raise self._classed(error, doing, key) from error
+                last = error
+        late = f"{doing} {self._shown(key)} at {show(self.endpoint)}: not done in {deadline.seconds:g} s"
+        if last is None:
+            raise TransientError(late)
+        raise TransientError(f"{late}: {self._classed(last, doing, key)}") from last
+
+    def _call(self, deadline: Deadline, act: Callable[[], _T]) -> _T:
+        try:
+            return deadline.call(act)
+        except BaseException as error:
+            # A fault inside the client is a Rust panic, which is no Exception.
+            if type(error).__name__ == "PanicException":
+                raise StoreError(f"the S3 client broke at {show(self.endpoint)}: {show(error)}") from error
+            raise
+
+    def _classed(self, error: Exception, doing: str, key: str) -> StoreError:
+        return classed(error, doing, f"s3://{self.place.bucket}/{key}", self.endpoint)
+
+    def _shown(self, key: str) -> str:
+        return show(f"s3://{self.place.bucket}/{key}")
+
+    @property
+    def _library(self) -> Any:
+        import obstore
+
+        return obstore
+
+    def _store(self) -> Any:
+        if self._client is None:
+            self._client = _connect(self.place.bucket, self._settings)
+        return self._client
+
+
+def check_installed() -> None:
+    """Refuse to go on without the client.
+
+    :raises ConfigurationError: naming the extra that brings it.
+    """
+    try:
+        import obstore  # noqa: F401
+    except ImportError as error:
+        raise ConfigurationError(
+            "a checkpoint root in S3 needs a package that is not installed",
+            hint="pip install 'slurm-dispatch[s3]'",
+        ) from error
+
+
+def _connect(bucket: str, given: Settings) -> Any:
+    from obstore import store
+
+    client: Any = store.S3Store
+    options = {
+        **given.client,
+        "timeout": timedelta(seconds=REQUEST_TIMEOUT_S),
+        "connect_timeout": timedelta(seconds=CONNECT_TIMEOUT_S),
+        "user_agent": f"slurm-dispatch/{__version__}",
+    }
+    more: dict[str, Any] = {}
+    if given.profile is not None:
+        more["credential_provider"] = _from_boto3(given.profile)
+    # Tries and waits are ours: the client's own would go on behind a deadline, and take a conflict for "exists".
+    retry = {"max_retries": 0, "retry_timeout": timedelta(seconds=0)}
+    try:
+        return client(bucket, config=given.config, client_options=options, retry_config=retry, **more)
+    except Exception as error:
+        # The words of the client may repeat what it was given.
+        raise ConfigurationError(f"the S3 client does not take its settings: {type(error).__name__}") from error
+
+
+def _from_boto3(profile: str) -> Any:
+    try:
+        import boto3
+        from obstore.auth.boto3 import Boto3CredentialProvider
+    except ImportError as error:
+        raise ConfigurationError(
+            f"AWS profile {show(profile)} gets its credentials from elsewhere, which needs boto3",
+            hint="pip install boto3, or set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY",
+        ) from error
+    try:
+        return Boto3CredentialProvider(boto3.Session(profile_name=profile))
+    except Exception as error:
+        raise ConfigurationError(f"AWS profile {show(profile)}: {type(error).__name__}: {error}") from error
+
+
+def _meta(found: Any) -> Meta:
+    return Meta(found["path"], found["size"], found["e_tag"] or "")
