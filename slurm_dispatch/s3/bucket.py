@@ -5,8 +5,8 @@ same body; "it exists" is believed only after a look; nothing that failed is tak
 
 Creating is one put with ``If-None-Match: *`` (Amazon S3 User Guide, "How to prevent object overwrites with
 conditional writes": 412 where the object is there, 409 ``ConditionalRequestConflict`` where another request for it is
-under way, to be sent again). A put that was lost on the way may still arrive later: sending it again meets it or makes it, and
-either is the same object, since whoever creates a key here always gives it the same body.
+under way, to be sent again). A put that was lost on the way may still arrive later: sending it again meets it or makes
+it, and either is the same object, since whoever creates a key here always gives it the same body.
 No ``If-Match`` is ever sent, and no checksum unless ``AWS_CHECKSUM_ALGORITHM`` asks for one: some stores refuse the
 headers, and some have stored the trailers of a chunked body as its content.
 """
@@ -269,8 +269,16 @@ def _connect(bucket: str, given: Settings) -> Any:
         more["credential_provider"] = _from_boto3(given.profile)
     # Tries and waits are ours: the client's own would go on behind a deadline, and take a conflict for "exists".
     retry = {"max_retries": 0, "retry_timeout": timedelta(seconds=0)}
+    # One object a request: of a request for many, stores ask for checksums of different kinds, and some answer oddly.
+    config = {**given.config, "disable_bulk_delete": "true"}
     try:
-        return client(bucket, config=given.config, client_options=options, retry_config=retry, **more)
+        try:
+            return client(bucket, config=config, client_options=options, retry_config=retry, **more)
+        except Exception as error:
+            if type(error).__name__ != "UnknownConfigurationKeyError":
+                raise
+            # An older client does not know the word.
+            return client(bucket, config=given.config, client_options=options, retry_config=retry, **more)
     except Exception as error:
         # The words of the client may repeat what it was given.
         raise ConfigurationError(f"the S3 client does not take its settings: {type(error).__name__}") from error
