@@ -5,8 +5,8 @@ same body; "it exists" is believed only after a look; nothing that failed is tak
 
 Creating is one put with ``If-None-Match: *`` (Amazon S3 User Guide, "How to prevent object overwrites with
 conditional writes": 412 where the object is there, 409 ``ConditionalRequestConflict`` where another request for it is
-under way, to be sent again). A put that was lost on the way may still arrive later: sending it again meets it or makes
-it, and either is the same object, since whoever creates a key here always gives it the same body.
+under way, to be sent again). A put that was lost on the way may still arrive later: sent again it meets the first or
+is the first, and either is the same object, since whoever creates a key here always gives it the same body.
 No ``If-Match`` is ever sent, and no checksum unless ``AWS_CHECKSUM_ALGORITHM`` asks for one: some stores refuse the
 headers, and some have stored the trailers of a chunked body as its content.
 """
@@ -128,13 +128,16 @@ class Bucket:
         Nothing after the end is an empty answer, and no error.
         """
         meta = self.look(key, deadline)
-        if meta is None or meta.size <= offset or length <= 0:
-            return None if meta is None else b""
-        end = min(meta.size, offset + length)
+        return None if meta is None else self.part(key, offset, min(length, meta.size - offset), deadline)
+
+    def part(self, key: str, offset: int, length: int, deadline: Deadline) -> bytes | None:
+        """``length`` bytes that are known to be in the object, or ``None`` if it is not there."""
+        if length <= 0:
+            return b""
 
         def get() -> bytes | None:
             try:
-                return bytes(self._library.get_range(self._store(), key, start=offset, end=end))
+                return bytes(self._library.get_range(self._store(), key, start=offset, end=offset + length))
             except FileNotFoundError:
                 return None
 

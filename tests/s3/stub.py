@@ -95,7 +95,7 @@ class Stub:
         self.endpoint = f"http://127.0.0.1:{self._server.server_address[1]}"
         self._thread = threading.Thread(target=self._server.serve_forever, args=(0.02,), daemon=True)
 
-    def __enter__(self) -> Stub:
+    def __enter__(self) -> Stub:  # noqa: PYI034 - Python 3.10 has no Self
         self._thread.start()
         return self
 
@@ -174,11 +174,6 @@ class _Handler(BaseHTTPRequestHandler):
         pass
 
     def do_PUT(self) -> None:
-        self._serve()
-
-    do_GET = do_HEAD = do_DELETE = do_POST = do_PUT
-
-    def _serve(self) -> None:
         stub = self.server.stub
         url = urlsplit(self.path)
         bucket, _, key = unquote(url.path).lstrip("/").partition("/")
@@ -187,23 +182,28 @@ class _Handler(BaseHTTPRequestHandler):
         query = parse_qs(url.query, keep_blank_values=True)
         fault = stub.meet(Request(self.command, key, query, headers, len(body)))
         kind = fault.kind if fault is not None else ""
+        seconds = fault.seconds if fault is not None else 0.0
+        if kind == "act-late":
+            threading.Timer(seconds, self._act, (bucket, key, query, headers, body, kind)).start()
+        if kind in {"act-late", "drop"}:
+            self._close()
+            return
         if fault is not None and kind == "answer":
-            return self._refuse(fault.status, fault.code)
-        if kind == "drop":
-            return self._close()
-        if fault is not None and kind == "act-late":
-            threading.Timer(fault.seconds, self._act, (bucket, key, query, headers, body, kind)).start()
-            return self._close()
-        if fault is not None and kind == "wait":
-            time.sleep(fault.seconds)
+            self._refuse(fault.status, fault.code)
+            return
+        if kind == "wait":
+            time.sleep(seconds)
         status, code, content, more = self._act(bucket, key, query, headers, body, kind)
         if kind == "act-then-drop":
-            return self._close()
-        if fault is not None and kind == "act-then-answer":
-            return self._refuse(fault.status, fault.code)
-        if code:
-            return self._refuse(status, code)
-        self._answer(status, content, more, slowly_s=fault.seconds if fault is not None and kind == "dribble" else 0.0)
+            self._close()
+        elif fault is not None and kind == "act-then-answer":
+            self._refuse(fault.status, fault.code)
+        elif code:
+            self._refuse(status, code)
+        else:
+            self._answer(status, content, more, slowly_s=seconds if kind == "dribble" else 0.0)
+
+    do_GET = do_HEAD = do_DELETE = do_POST = do_PUT  # noqa: N815 - the names are the framework's
 
     def _act(
         self, bucket: str, key: str, query: dict[str, list[str]], headers: dict[str, str], body: bytes, kind: str

@@ -12,8 +12,6 @@ import subprocess
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
-import pytest
-
 from slurm_dispatch.anyroot import open_store
 from slurm_dispatch.s3.root import S3Root
 from slurm_dispatch.store.root import CheckpointRoot
@@ -23,6 +21,8 @@ from tests.store.scene import save as lay_save
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
+
+    import pytest
 
     from slurm_dispatch.store.roots import Root
 

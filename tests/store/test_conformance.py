@@ -108,7 +108,8 @@ def test_only_what_an_execution_wrote_itself_is_published(store: Store) -> None:
     elsewhere = store.root.path + "/elsewhere"
     above = store.root.execution(NEW) + "/../" + OLD + "/checkpoint-5"
     helpers = store.save(NEW, ".dispatch/choices")
-    for wrong in (path, store.root.execution(NEW), store.root.path, elsewhere, above, helpers, "/", "", "exec", "../x"):
+    no_saves = (path, store.root.execution(NEW), store.root.path, elsewhere, above, helpers, "/", "", "exec", "../x")
+    for wrong in no_saves:
         with pytest.raises(BadDataError):
             store.root.publish(SECOND, 5, wrong, attempt=NEW)
     assert store.root.listing() == []

@@ -1,0 +1,109 @@
+"""The commands of a person on a root in S3, in processes of their own."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from typing import TYPE_CHECKING
+
+import pytest
+
+from tests.s3.scene import FIRST, OLD, names
+from tests.s3.stub import BUCKET
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from tests.s3.stub import Stub
+
+ROOT = f"s3://{BUCKET}/run"
+
+
+@pytest.fixture
+def home(tmp_path: Path) -> Path:
+    """A home without files of settings."""
+    return tmp_path
+
+
+def run(stub: Stub, home: Path, *words: str, **more: str) -> subprocess.CompletedProcess[str]:
+    """A command line of ours."""
+    environment = {
+        "PATH": os.environ["PATH"], "PYTHONPATH": os.environ.get("PYTHONPATH", ""), "HOME": str(home),
+        "DISPATCH_CHECKPOINT": ROOT, "DISPATCH_EPOCH": str(FIRST), "DISPATCH_ATTEMPT": OLD,
+        **stub.environment(), **more,
+    }  # fmt: skip
+    argv = [sys.executable, "-m", "slurm_dispatch.cli.main", *words]
+    return subprocess.run(argv, capture_output=True, text=True, timeout=120, env=environment, check=False)
+
+
+def test_latest_publish_and_ls(stub: Stub, home: Path) -> None:
+    none = run(stub, home, "latest")
+    assert (none.returncode, none.stdout) == (66, "")
+    assert "no publication" in none.stderr
+    stub.objects[f"run/exec/{OLD}/checkpoint-5/weights"] = b"x"
+    done = run(stub, home, "publish", "--step", "5", f"{ROOT}/exec/{OLD}/checkpoint-5")
+    assert (done.returncode, done.stderr) == (0, "")
+    again = run(stub, home, "publish", "--step", "5", "--json", f"exec/{OLD}/checkpoint-5")
+    assert json.loads(again.stdout)["name"] == done.stdout.strip()
+    latest = run(stub, home, "latest")
+    assert (latest.returncode, latest.stdout) == (0, f"{ROOT}/exec/{OLD}/checkpoint-5\n")
+    listed = run(stub, home, "ls", "--json")
+    assert [(one["step"], one["save"]) for one in json.loads(listed.stdout)] == [(5, "proved")]
+    assert "checkpoint-5" in run(stub, home, "ls").stdout
+
+
+def test_what_goes_wrong_has_its_code(stub: Stub, home: Path) -> None:
+    """C091, C154: nothing of it looks like a first start."""
+    wrong = run(stub, home, "publish", "--step", "5", f"exec/{OLD}/checkpoint-5")
+    assert wrong.returncode == 65
+    assert run(stub, home, "latest", "--root", "s3://b").returncode == 64
+    assert run(stub, home, "latest", AWS_PROFILE="nobody").returncode == 78
+    fault = stub.fault("answer", method="GET", status=503)
+    away = run(stub, home, "latest", "--timeout", "0.5")
+    assert away.returncode == 74
+    assert stub.endpoint in away.stderr
+    assert "503" in away.stderr
+    fault.times = 0
+    stub.objects[f"run/pub/{names(1)[0]}"] = b""
+    gone = run(stub, home, "latest")
+    assert gone.returncode == 65
+    assert "checkpoint-0 is gone" in gone.stderr
+    assert run(stub, home, "ls", "--json").stdout.count("gone") == 1
+
+
+def test_doctor(stub: Stub, home: Path) -> None:
+    """C143: what the store is proved to do, and nothing is left of the trial."""
+    good = run(stub, home, "doctor", "--json")
+    assert good.returncode == 0
+    assert {one["answer"] for one in json.loads(good.stdout)} == {"proved"}
+    assert not stub.objects
+    stub.fault("ignore")
+    bad = run(stub, home, "doctor")
+    assert bad.returncode == 73
+    assert "refused" in bad.stdout
+    assert stub.endpoint in bad.stdout
+    assert "one name once" in bad.stderr
+
+
+def test_doctor_sees_writers_that_both_win(stub: Stub, home: Path) -> None:
+    """C143: a store that looks and then writes refuses the second put and not the second writer."""
+    stub.fault("ignore", key="/race-1")
+    found = run(stub, home, "doctor", "--json")
+    assert found.returncode == 73
+    answers = {one["what"]: one["answer"] for one in json.loads(found.stdout)}
+    assert answers["one name once"] == "proved"
+    assert answers["one winner of many"] == "refused"
+
+
+def test_doctor_on_a_folder(stub: Stub, home: Path) -> None:
+    """C117: the same of a filesystem; nothing is left there either."""
+    root = home / "root"
+    root.mkdir()
+    found = run(stub, home, "doctor", "--root", str(root), "--json")
+    assert found.returncode == 0
+    answers = {one["what"]: one["answer"] for one in json.loads(found.stdout)}
+    assert answers["one name once"] == answers["hard links"] == "proved"
+    assert list(root.iterdir()) == []
+    assert run(stub, home, "doctor", "--root", str(root / "none")).returncode == 74
