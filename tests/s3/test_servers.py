@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from tests.s3.servers import Juice, Server
 
 WRITERS = 8
-ROUNDS = 5
+ROUNDS = 3
 MANY = 2500
 PATIENCE_S = 120.0
 """More than anything here takes on a machine that does other things too."""
