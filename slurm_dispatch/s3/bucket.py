@@ -14,14 +14,17 @@ headers, and some have stored the trailers of a chunked body as its content.
 from __future__ import annotations
 
 import functools
+import os
 from dataclasses import dataclass
 from datetime import timedelta
 from enum import Enum
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from slurm_dispatch import __version__
 from slurm_dispatch.errors import (
     AmbiguousError,
+    BadDataError,
     ConfigurationError,
     CorruptError,
     DispatchError,
@@ -30,7 +33,7 @@ from slurm_dispatch.errors import (
     show,
 )
 from slurm_dispatch.s3.deadline import Deadline, Late
-from slurm_dispatch.s3.trouble import classed, passes
+from slurm_dispatch.s3.trouble import classed, code_of, passes
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -42,7 +45,17 @@ _T = TypeVar("_T")
 
 REQUEST_TIMEOUT_S = 30.0
 """For one request: a list of 1,000 keys or a small body; a server that needs longer is taken for one that hangs."""
+LARGE_REQUEST_TIMEOUT_S = 120.0
+"""For one request that carries a part of a file."""
 CONNECT_TIMEOUT_S = 5.0
+PART_BYTES = 8 << 20
+"""Of a file that is sent in parts; S3 takes no less than 5 MiB but for the last (API reference, UploadPart)."""
+PARTS_MAX = 9_000
+"""S3 takes 10,000."""
+PARTS_AT_ONCE = 4
+"""Of one file."""
+TOKEN = "dispatch-source"
+"""The name of the metadata that says which file an object was."""
 PAGE = 1000
 """Keys in a page, the most that S3 gives (API reference, ListObjectsV2)."""
 
@@ -75,7 +88,7 @@ class Bucket:
         self.endpoint = given.endpoint
         self.timeout_s = timeout_s
         self._settings = given
-        self._client: Any = None
+        self._clients: dict[float, Any] = {}
 
     def deadline(self) -> Deadline:
         """What one call from outside may take."""
@@ -130,14 +143,20 @@ class Bucket:
         meta = self.look(key, deadline)
         return None if meta is None else self.part(key, offset, min(length, meta.size - offset), deadline)
 
-    def part(self, key: str, offset: int, length: int, deadline: Deadline) -> bytes | None:
-        """``length`` bytes that are known to be in the object, or ``None`` if it is not there."""
+    def part(
+        self, key: str, offset: int, length: int, deadline: Deadline, *, large: bool = False
+    ) -> bytes | None:
+        """``length`` bytes that are known to be in the object, or ``None`` if it is not there.
+
+        :param large: give the request the longer time.
+        """
         if length <= 0:
             return b""
 
         def get() -> bytes | None:
+            store = self._store(large=large)
             try:
-                return bytes(self._library.get_range(self._store(), key, start=offset, end=offset + length))
+                return bytes(self._library.get_range(store, key, start=offset, end=offset + length))
             except FileNotFoundError:
                 return None
 
@@ -171,6 +190,53 @@ class Bucket:
             after = max(found)
         ordered = sorted(found)
         return [found[key] for key in ordered[:first]]
+
+    # Files
+
+    def send(self, key: str, file: str, size: int, token: str, deadline: Deadline) -> None:
+        """Store a file, in parts if it is large; an object that is there is replaced by it.
+
+        Whatever goes wrong, the object is accepted if it has our token and the size, and only then: the last answer
+        of an upload in parts can be lost, and asked again the store says that it knows no such upload.
+
+        :param token: says which file it was (:meth:`sent`).
+        :raises StoreError: it is not known to be there whole; the same again is safe.
+        """
+        part = max(PART_BYTES, -(-size // PARTS_MAX))
+        for _ in deadline.tries():
+            try:
+                return self._call(deadline, functools.partial(self._put_file, key, file, token, part))
+            except Late:
+                break
+            except DispatchError:
+                raise
+            except Exception as error:
+                if not os.path.lexists(file):
+                    raise BadDataError(f"file {show(file)} went while it was uploaded") from error
+                if self.sent(key, deadline) == (size, token):
+                    return None
+                if not passes(error) and code_of(error) != "NoSuchUpload":
+                    raise self._classed(error, "uploading", key) from error
+        raise AmbiguousError(
+            f"uploading {self._shown(key)} at {show(self.endpoint)}: not done in {deadline.seconds:g} s",
+            hint="the same again goes on with what is not there yet",
+        )
+
+    def sent(self, key: str, deadline: Deadline) -> tuple[int, str] | None:
+        """Size and token of an object that :meth:`send` stored (an empty token for others'), or ``None``."""
+
+        def ask() -> tuple[int, str] | None:
+            try:
+                found = self._library.get(self._store(), key, options={"head": True})
+            except FileNotFoundError:
+                return None
+            return found.meta["size"], found.attributes.get(TOKEN, "")
+
+        return self._again(deadline, "looking at", key, ask)
+
+    def _put_file(self, key: str, file: str, token: str, part: int) -> None:
+        more = {"attributes": {TOKEN: token}, "chunk_size": part, "max_concurrency": PARTS_AT_ONCE}
+        self._library.put(self._store(large=True), key, Path(file), **more)
 
     # The way there
 
@@ -237,10 +303,11 @@ class Bucket:
 
         return obstore
 
-    def _store(self) -> Any:
-        if self._client is None:
-            self._client = _connect(self.place.bucket, self._settings)
-        return self._client
+    def _store(self, *, large: bool = False) -> Any:
+        timeout_s = LARGE_REQUEST_TIMEOUT_S if large else REQUEST_TIMEOUT_S
+        if timeout_s not in self._clients:
+            self._clients[timeout_s] = _connect(self.place.bucket, self._settings, timeout_s)
+        return self._clients[timeout_s]
 
 
 def check_installed() -> None:
@@ -257,13 +324,13 @@ def check_installed() -> None:
         ) from error
 
 
-def _connect(bucket: str, given: Settings) -> Any:
+def _connect(bucket: str, given: Settings, timeout_s: float) -> Any:
     from obstore import store
 
     client: Any = store.S3Store
     options = {
         **given.client,
-        "timeout": timedelta(seconds=REQUEST_TIMEOUT_S),
+        "timeout": timedelta(seconds=timeout_s),
         "connect_timeout": timedelta(seconds=CONNECT_TIMEOUT_S),
         "user_agent": f"slurm-dispatch/{__version__}",
     }
