@@ -1,6 +1,7 @@
-"""A checkpoint root in S3: publishing and finding the latest, on a SeaweedFS of its own.
+"""A checkpoint root in S3: publishing, finding the latest, uploading a save, on a SeaweedFS of its own.
 
-The floors are the same library's own calls: the bare put with the condition, and the bare listing read to its end.
+The floors are the same library's own calls: the bare put with the condition, the bare listing read to its end, the
+bare put of each file. ``BENCH_S3_MIB`` is the size of the save.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ from slurm_dispatch.s3.bucket import Bucket
 from slurm_dispatch.s3.place import Place
 from slurm_dispatch.s3.root import S3Root
 from slurm_dispatch.s3.settings import settings
+from slurm_dispatch.s3.transfer import FILES_AT_ONCE, upload
 from tests.s3.servers import BUCKET, Seaweed
 
 if TYPE_CHECKING:
@@ -25,6 +27,7 @@ if TYPE_CHECKING:
 EPOCH = 10**6
 ATTEMPT = "abcdefghij0123456789"
 COUNT = 10_000
+FILES = 64
 
 
 def rows() -> Iterator[Row]:
@@ -35,6 +38,7 @@ def rows() -> Iterator[Row]:
         try:
             yield publishing(_root(server, "publishing"))
             yield finding(_root(server, "finding"))
+            yield uploading(_root(server, "uploading"), Path(folder))
         finally:
             server.stop()
 
@@ -86,3 +90,27 @@ def finding(root: S3Root) -> Row:
 
     ours_s, floor_s = medians(15, root.latest, floor)
     return Row(f"latest of {COUNT:,} in S3", ours_s, "the bare listing", floor_s)
+
+
+def uploading(root: S3Root, folder: Path) -> Row:
+    """A save of many files, checked and listed at its end, against the library's put of each from as many threads."""
+    import obstore
+
+    size = int(os.environ.get("BENCH_S3_MIB", "256"))
+    source = folder / "checkpoint"
+    source.mkdir()
+    for number in range(FILES):
+        (source / f"shard{number:03d}").write_bytes(os.urandom(1 << 16) * (size * 16 // FILES))
+    names = iter(range(10**6))
+    store = root.bucket._store(large=True)  # noqa: SLF001 - the floor is the very same client
+
+    def ours() -> None:
+        upload(root, ATTEMPT, str(source), name=f"checkpoint-{next(names)}")
+
+    def floor() -> None:
+        below = root.place.key("bare", str(next(names)))
+        with ThreadPoolExecutor(FILES_AT_ONCE) as workers:
+            list(workers.map(lambda file: obstore.put(store, f"{below}/{file.name}", file), source.iterdir()))
+
+    ours_s, floor_s = medians(3, ours, floor)
+    return Row(f"upload {size:,} MiB in {FILES} files", ours_s, "the library's put of each", floor_s, 1 / 0.9)

@@ -34,6 +34,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "site": ("site", "Announce maintenance."),
     "publish": ("publish", "Publish a save by hand."),
     "latest": ("latest", "Print the path of the save to resume from."),
+    "fetch": ("fetch", "Bring the save to resume from from S3 to a folder."),
     "ls": ("ls", "List the publications of a checkpoint root."),
     "doctor": ("doctor", "Show what the store of a checkpoint root is proved to do."),
     "ps": ("ps", "Show what of an execution still runs on this node."),

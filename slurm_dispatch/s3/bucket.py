@@ -48,7 +48,7 @@ REQUEST_TIMEOUT_S = 30.0
 LARGE_REQUEST_TIMEOUT_S = 120.0
 """For one request that carries a part of a file."""
 CONNECT_TIMEOUT_S = 5.0
-PART_BYTES = 8 << 20
+PART_BYTES = 16 << 20
 """Of a file that is sent in parts; S3 takes no less than 5 MiB but for the last (API reference, UploadPart)."""
 PARTS_MAX = 9_000
 """S3 takes 10,000."""

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from types import TracebackType
 
 BUCKET = "bucket"
+DEADLINE_S = 60.0
 CHECKSUMS = ("x-amz-checksum", "x-amz-sdk-checksum-algorithm", "x-amz-trailer")
 FAULTS = frozenset(
     ["answer", "act-then-answer", "drop", "act-then-drop", "act-late", "wait", "dribble", "ignore", "spoil"]
@@ -33,21 +34,25 @@ class Fault:
 
     :ivar kind: ``answer`` (with the status, nothing is done), ``act-then-answer`` (done, and then that status),
         ``drop`` (the connection is closed, nothing is done), ``act-then-drop`` (done, and the answer is lost),
-        ``act-late`` (the connection is closed, and it is done ``seconds`` later), ``wait`` (``seconds``, then as
-        always), ``dribble`` (the answer comes one byte a time with ``seconds`` between), ``ignore`` (the condition
-        is), ``spoil`` (more is stored than was sent).
+        ``act-late`` (the connection is closed, and it is done ``seconds`` later), ``wait`` (``seconds``, or for
+        ``until``, then as always), ``dribble`` (the answer comes one byte a time with ``seconds`` between),
+        ``ignore`` (the condition is), ``spoil`` (more is stored than was sent).
     :ivar method: of the request.
     :ivar key: a part of its key; for a listing, of its prefix.
+    :ivar query: a word of its query, if it must have one (``uploads`` begins an upload in parts, ``uploadId`` is in
+        each of its requests).
     :ivar times: how often; -1 for always.
     """
 
     kind: str
     method: str = "PUT"
     key: str = ""
+    query: str = ""
     times: int = -1
     status: int = 500
     code: str = "InternalError"
     seconds: float = 0.0
+    until: threading.Event | None = None
     met: int = 0
 
     def __post_init__(self) -> None:
@@ -79,6 +84,8 @@ class Stub:
     """
 
     objects: dict[str, bytes] = field(default_factory=dict)
+    metadata: dict[str, dict[str, str]] = field(default_factory=dict)
+    uploads: dict[str, tuple[dict[str, str], dict[int, bytes]]] = field(default_factory=dict)
     faults: list[Fault] = field(default_factory=list)
     requests: list[Request] = field(default_factory=list)
     page: int = 1000
@@ -132,7 +139,9 @@ class Stub:
             self.requests.append(request)
             for fault in self.faults:
                 about = request.key or request.query.get("prefix", [""])[0]
-                if fault.method == request.method and fault.key in about and fault.times != 0:
+                if fault.method == request.method and fault.key in about and fault.times != 0 and (
+                    not fault.query or fault.query in request.query
+                ):
                     fault.times -= fault.times > 0
                     fault.met += 1
                     return fault
@@ -191,8 +200,8 @@ class _Handler(BaseHTTPRequestHandler):
         if fault is not None and kind == "answer":
             self._refuse(fault.status, fault.code)
             return
-        if kind == "wait":
-            time.sleep(seconds)
+        if fault is not None and kind == "wait":
+            (fault.until or threading.Event()).wait(DEADLINE_S if fault.until else seconds)
         status, code, content, more = self._act(bucket, key, query, headers, body, kind)
         if kind == "act-then-drop":
             self._close()
@@ -217,6 +226,8 @@ class _Handler(BaseHTTPRequestHandler):
         )
         if not stub.checksums and (chunked or any(name.startswith(CHECKSUMS) for name in headers)):
             return 400, "InvalidRequest", b"", {}
+        if "uploadId" in query or "uploads" in query:
+            return self._in_parts(key, query, headers, body)
         if self.command == "PUT":
             exclusive = headers.get("if-none-match") == "*"
             if exclusive and not stub.conditions:
@@ -225,6 +236,7 @@ class _Handler(BaseHTTPRequestHandler):
                 body += b"0\r\nx-amz-checksum-crc32:AAAAAA==\r\n"
             if not stub.put(key, body, exclusive=exclusive and kind != "ignore"):
                 return 412, "PreconditionFailed", b"", {}
+            stub.metadata[key] = _metadata(headers)
             return 200, "", b"", {"ETag": _tag(body)}
         if self.command == "DELETE":
             stub.objects.pop(key, None)
@@ -235,11 +247,36 @@ class _Handler(BaseHTTPRequestHandler):
             return 200, "", self._listing(query), {"Content-Type": "application/xml"}
         return self._get(key, headers)
 
+    def _in_parts(
+        self, key: str, query: dict[str, list[str]], headers: dict[str, str], body: bytes
+    ) -> tuple[int, str, bytes, dict[str, str]]:
+        """The requests of an upload in parts."""
+        uploads = self.server.stub.uploads
+        if "uploads" in query:
+            name = f"upload{len(self.server.stub.requests)}"
+            uploads[name] = (_metadata(headers), {})
+            answer = f"<InitiateMultipartUploadResult><UploadId>{name}</UploadId></InitiateMultipartUploadResult>"
+            return 200, "", answer.encode(), {}
+        name = query["uploadId"][0]
+        if name not in uploads:
+            return 404, "NoSuchUpload", b"", {}
+        if self.command == "PUT":
+            uploads[name][1][int(query["partNumber"][0])] = body
+            return 200, "", b"", {"ETag": _tag(body)}
+        metadata, parts = uploads.pop(name)
+        if self.command == "DELETE":
+            return 204, "", b"", {}
+        whole = b"".join(parts[number] for number in sorted(parts))
+        self.server.stub.objects[key], self.server.stub.metadata[key] = whole, metadata
+        answer = f"<CompleteMultipartUploadResult><ETag>{escape(_tag(whole))}</ETag></CompleteMultipartUploadResult>"
+        return 200, "", answer.encode(), {}
+
     def _get(self, key: str, headers: dict[str, str]) -> tuple[int, str, bytes, dict[str, str]]:
         body = self.server.stub.objects.get(key)
         if body is None:
             return 404, "NoSuchKey", b"", {}
         more = {"ETag": _tag(body), "Last-Modified": formatdate(0, usegmt=True)}
+        more.update(self.server.stub.metadata.get(key, {}))
         if not headers.get("range"):
             return 200, "", body, more
         first, _, last = headers["range"].removeprefix("bytes=").partition("-")
@@ -294,6 +331,10 @@ class _Handler(BaseHTTPRequestHandler):
     def _close(self) -> None:
         self.close_connection = True
         self.connection.close()
+
+
+def _metadata(headers: dict[str, str]) -> dict[str, str]:
+    return {name: value for name, value in headers.items() if name.startswith("x-amz-meta-")}
 
 
 def _tag(body: bytes) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
+from itertools import islice
 from typing import TYPE_CHECKING
 
 import pytest
@@ -70,9 +71,7 @@ def test_a_deadline_holds_whatever_is_waited_for() -> None:
 
 def test_tries_end_with_the_time() -> None:
     assert list(Deadline(0.05).tries()) == [0]
-    begun = time.monotonic()
-    assert len(list(Deadline(1.0).tries())) > 2
-    assert time.monotonic() - begun < 60
+    assert list(islice(Deadline(600).tries(), 4)) == [0, 1, 2, 3]
 
 
 def test_what_was_recorded_and_what_is_there(stub: Stub, root: S3Root) -> None:

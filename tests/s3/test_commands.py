@@ -10,12 +10,14 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from tests.s3.scene import FIRST, OLD, names
+from slurm_dispatch.cli.fetch import fetch
+from tests.s3.scene import FIRST, OLD, names, published
 from tests.s3.stub import BUCKET
 
 if TYPE_CHECKING:
     from pathlib import Path
 
+    from slurm_dispatch.s3.root import S3Root
     from tests.s3.stub import Stub
 
 ROOT = f"s3://{BUCKET}/run"
@@ -61,7 +63,7 @@ def test_what_goes_wrong_has_its_code(stub: Stub, home: Path) -> None:
     assert run(stub, home, "latest", "--root", "s3://b").returncode == 64
     assert run(stub, home, "latest", AWS_PROFILE="nobody").returncode == 78
     fault = stub.fault("answer", method="GET", status=503)
-    away = run(stub, home, "latest", "--timeout", "0.5")
+    away = run(stub, home, "latest", "--timeout", "3")
     assert away.returncode == 74
     assert stub.endpoint in away.stderr
     assert "503" in away.stderr
@@ -107,3 +109,38 @@ def test_doctor_on_a_folder(stub: Stub, home: Path) -> None:
     assert answers["one name once"] == answers["hard links"] == "proved"
     assert list(root.iterdir()) == []
     assert run(stub, home, "doctor", "--root", str(root / "none")).returncode == 74
+
+
+def test_fetch(stub: Stub, home: Path) -> None:
+    """The save to resume from, in a local folder; another time it is there already."""
+    none = run(stub, home, "fetch", "--to", str(home / "local"))
+    assert none.returncode == 66
+    assert not (home / "local").exists()
+    stub.objects[f"run/exec/{OLD}/checkpoint-5/weights"] = b"x" * 100
+    assert run(stub, home, "publish", "--step", "5", f"exec/{OLD}/checkpoint-5").returncode == 0
+    done = run(stub, home, "fetch", "--to", str(home / "local"))
+    assert (done.returncode, done.stdout) == (0, f"{home}/local/checkpoint-5\n")
+    assert (home / "local" / "checkpoint-5" / "weights").read_bytes() == b"x" * 100
+    assert "1 of 1 files" in done.stderr
+    assert run(stub, home, "fetch", "--to", str(home / "local")).returncode == 73
+    assert run(stub, home, "fetch", "--root", str(home)).returncode == 64
+
+
+def test_fetch_asks_again_where_the_save_goes(stub: Stub, root: S3Root, tmp_path: Path) -> None:
+    """C087: a save that was outranked and removed while it was fetched; the next latest is taken."""
+    published(root, 1)
+    published(root, 2)
+    reads = iter([False])
+
+    def latest(*, fallback: bool = False) -> object:
+        save = type(root).latest(root, fallback=fallback)
+        if next(reads, True) is False:
+            stub.objects.pop(f"run/exec/{OLD}/checkpoint-2/weights")
+            published(root, 3)
+        return save
+
+    root.latest = latest  # type: ignore[method-assign,assignment]
+    publication, path = fetch(root, str(tmp_path / "local"))
+    assert publication.step == 3
+    assert path == str(tmp_path / "local" / "checkpoint-3")
+    assert sorted(os.listdir(tmp_path / "local")) == ["checkpoint-3"]
