@@ -71,7 +71,7 @@ def command(root: str | None, folder: str, fallback: bool, timeout: float, as_js
     place = the_root(root)
     opened = open_store(place, say=say, timeout_s=timeout)
     if not isinstance(opened, S3Root):
-        raise UsageError(f"checkpoint root {show(place)} is a folder", hint="use dispatch latest: its saves are there")
+        raise UsageError(f"checkpoint root {show(place)} is a folder", hint="use dispatch latest")
     publication, path = fetch(opened, os.path.abspath(folder), fallback=fallback)
     if as_json:
         click.echo(json.dumps({"name": publication.name, "step": publication.step, "path": path}))
