@@ -18,10 +18,17 @@ if TYPE_CHECKING:
 
     from slurm_dispatch.model.publication import Publication
     from slurm_dispatch.s3.root import S3Root
-    from slurm_dispatch.store.roots import Finding
+    from slurm_dispatch.store.roots import Finding, Root
 
 AnyRoot = Union[CheckpointRoot, "S3Root"]
 """What :func:`open_store` returns; ``store.roots.Root`` is what both can."""
+
+
+if TYPE_CHECKING:
+
+    def _held(root: AnyRoot) -> Root:
+        """Here the type checker holds both kinds to the protocol."""
+        return root
 
 
 def open_store(
