@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
     from slurm_dispatch.cli.standing import Executions
     from slurm_dispatch.state.jobs import Record
-    from slurm_dispatch.store.gc import Plan
+    from slurm_dispatch.store.gc import Known, Plan
     from slurm_dispatch.store.root import CheckpointRoot
 
 NO_RECORD = "no record of a job of this root is here: what is removed is said by this command alone"
@@ -172,6 +172,7 @@ def carry_out(root: CheckpointRoot, found: Plan) -> tuple[tuple[bytes, ...], tup
 def lines(root: CheckpointRoot, found: Plan, removed: Sequence[bytes], *, dry_run: bool) -> list[str]:
     """What a person reads."""
     from slurm_dispatch.cli.layout import size, table
+    from slurm_dispatch.store.gc import Standing
     from slurm_dispatch.store.space import freed
 
     said: list[str] = []
@@ -179,9 +180,10 @@ def lines(root: CheckpointRoot, found: Plan, removed: Sequence[bytes], *, dry_ru
         said += [f"would remove {show(path)}" for path in removed]
     gone = set(removed)
     rows = [
-        [attempt, str(sum(path in gone for path in paths)), "over"] for attempt, paths in found.removals.items()
+        [attempt, str(sum(path in gone for path in paths)), _said(found.standings[attempt])]
+        for attempt, paths in found.removals.items()
     ]
-    rows += [[attempt, "0", f"{known.standing}: {known.why}"] for attempt, known in found.left.items()]
+    rows += [[attempt, "0", _said(known)] for attempt, known in found.left.items()]
     if rows:
         cells = [[one, count, show(why)] for one, count, why in rows]
         said.append(table(["EXECUTION", "GO" if dry_run else "REMOVED", "IT IS"], cells))
@@ -196,9 +198,13 @@ def lines(root: CheckpointRoot, found: Plan, removed: Sequence[bytes], *, dry_ru
     else:
         stay = f"{len(found.stay)} published saves stay" if len(found.stay) != 1 else "1 published save stays"
         said.append(f"{stay}; the latest is step {found.latest.step}, {show(found.latest.path)}")
-    if found.left:
+    if any(known.standing is Standing.UNKNOWN for known in found.left.values()):
         said.append("an execution of which nothing is known is left; --ended ATTEMPT says that it is over")
     return said
+
+
+def _said(known: Known) -> str:
+    return f"{known.standing}: {known.why}"
 
 
 def described(

@@ -29,9 +29,9 @@ ASK_S = 20.0
 
 
 class Executions:
-    """What is known of the executions of one root. Reads the records and this node once, when first asked.
+    """What is known of the executions of one root. Reads the records and this node once, when it is first asked.
 
-    :param over: attempts that a person says are over. That outweighs "unknown", never "running".
+    :param over: attempts that a person says are over. That outweighs "unknown" and "ended", never "running".
     :param site: the site's settings; ``None`` where dispatch is not set up: then there is no record.
     """
 
@@ -46,7 +46,7 @@ class Executions:
     def __call__(self, attempt: str) -> Known:
         """What is known of one execution."""
         known = self._known(attempt)
-        if known.standing is Standing.UNKNOWN and attempt in self._over:
+        if known.standing in {Standing.UNKNOWN, Standing.ENDED} and attempt in self._over:
             return Known(Standing.OVER, "a person says so")
         return known
 
@@ -84,7 +84,7 @@ class Executions:
         if run is None:
             return Known(Standing.UNKNOWN, f"{otherwise}, and no helper ran in it")
         if run.over:
-            return Known(Standing.OVER, "its helper has ended")
+            return Known(Standing.ENDED, "its helper has ended")
         return Known(Standing.UNKNOWN, f"{otherwise}, and its helper has not said that it ended")
 
     def _on_this_node(self) -> frozenset[str]:

@@ -23,9 +23,14 @@ if TYPE_CHECKING:
 
 
 class Standing(str, Enum):
-    """Whether an execution runs."""
+    """Whether an execution runs.
+
+    ``over``: nothing of it runs any more. ``ended``: its helper has ended and publishes nothing more, unless the
+    job's script starts another one.
+    """
 
     OVER = "over"
+    ENDED = "ended"
     RUNNING = "running"
     UNKNOWN = "unknown"
 
@@ -68,6 +73,7 @@ class Plan:
     :ivar latest: the latest publication, ``None`` in a root without one: then nothing goes but leftovers.
     :ivar stay: the publications whose saves stay and are there, latest first.
     :ivar removals: what goes, by execution: paths relative to the root.
+    :ivar standings: of every execution.
     :ivar left: executions in which something would go and nothing does, and why.
     :ivar trouble: one line for each folder that could not be listed.
     """
@@ -76,6 +82,7 @@ class Plan:
     stay: tuple[Publication, ...]
     removals: Mapping[str, tuple[bytes, ...]]
     left: Mapping[str, Known]
+    standings: Mapping[str, Known]
     trouble: tuple[str, ...]
 
     @property
@@ -93,14 +100,16 @@ def plan(
     """Find what may go; removes nothing. Carry it out with :func:`slurm_dispatch.store.outranked.remove_all`.
 
     Of executions of a smaller epoch than the latest's: all that the helper's thinning takes. Of those of the latest's
-    epoch: published saves, and what the training wrote of the same name. Of all that are over: ``resume/`` and
-    temporary names of ours. Nothing of one whose epoch is not known.
+    epoch: published saves; and if they are over, and not only ended, what the training wrote of the same name. Of
+    every one that is over: ``resume/`` and temporary names of ours. Nothing of one whose epoch is not known.
 
-    :param standing: asked once for each execution in which something would go.
+    :param standing: asked about each execution, before the publications are listed: what has ended by then
+        publishes nothing that the listing has not.
     :raises BadDataError: a publication's name does not parse.
     :raises UsageError: the latest is named as one that may go.
     :raises StoreError: the root could not be listed.
     """
+    standings = {attempt: standing(attempt) for attempt in root.executions()}
     publications = root.listing()
     latest = publications[0] if publications else None
     if latest is not None and latest.path in rules.dropped:
@@ -112,19 +121,19 @@ def plan(
     removals: dict[str, tuple[bytes, ...]] = {}
     left: dict[str, Known] = {}
     trouble = list(looking.trouble)
-    for attempt, epoch in epochs_of(root, published).items():
+    epochs = epochs_of(root, published)
+    for attempt, known in standings.items():
         work = Candidates(root, stay, is_save, looking.names)
-        _of_execution(work, attempt, epoch, latest, published.get(attempt, []))
+        may = known.standing in {Standing.OVER, Standing.ENDED}
+        over = known.standing is not Standing.ENDED
+        _of_execution(work, attempt, epochs.get(attempt), latest, published.get(attempt, []), over=over)
         trouble += work.trouble
-        if not work.paths:
-            continue
-        known = standing(attempt)
-        if known.standing is Standing.OVER:
+        if work.paths and may:
             removals[attempt] = tuple(work.paths)
-        else:
+        elif work.paths:
             left[attempt] = known
     kept = tuple(one for one in there if one.path in stay)
-    return Plan(latest, kept, removals, left, tuple(trouble))
+    return Plan(latest, kept, removals, left, standings, tuple(trouble))
 
 
 def staying(publications: Sequence[Publication], there: Sequence[Publication], rules: Rules) -> set[bytes]:
@@ -154,7 +163,13 @@ def _is_there(looking: Candidates, publication: Publication) -> bool:
 
 
 def _of_execution(
-    work: Candidates, attempt: str, epoch: int | None, latest: Publication | None, published: list[Publication]
+    work: Candidates,
+    attempt: str,
+    epoch: int | None,
+    latest: Publication | None,
+    published: list[Publication],
+    *,
+    over: bool,
 ) -> None:
     if epoch is None:
         return
@@ -164,9 +179,11 @@ def _of_execution(
         return
     if latest is not None and epoch == latest.epoch:
         work.published(published)
-        work.written(attempt, published)
-    work.resumed(attempt)
-    work.leftovers(attempt)
+        if over:
+            work.written(attempt, published)
+    if over:  # another helper in it could be about to start its command from there
+        work.resumed(attempt)
+        work.leftovers(attempt)
 
 
 __all__ = ["Known", "Plan", "Rules", "Standing", "plan", "staying"]
