@@ -1,13 +1,14 @@
 """Actors that take turns at every call to the filesystem, and die at any of them as by kill -9.
 
-An actor is plain code of the product in a thread. Only one thread runs at a time; at each call a chooser says who goes
-on. What a killed actor does from then on (its ``finally`` blocks) comes to nothing: every call of it raises again.
+An actor is plain code of the product in a thread. Only one thread runs at a time; at each call a chooser says who
+goes on. What a killed actor does from then on (its ``finally`` blocks) comes to nothing: every call of it raises.
 """
 
 from __future__ import annotations
 
 import functools
 import os
+import tempfile
 import threading
 from typing import TYPE_CHECKING, Any
 
@@ -15,6 +16,7 @@ from tests.controller.schedule import KILL, PATIENCE_S, Killed
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
+    from pathlib import Path
 
     import pytest
 
@@ -22,6 +24,11 @@ LOOKS = ("lstat", "stat", "listdir", "scandir", "readlink")
 CHANGES = ("mkdir", "rename", "unlink", "rmdir", "link", "symlink", "chmod", "fchmod", "utime", "write")
 """Calls at which an actor stands; ``open`` too, and ``close`` never: it is done for a process that was killed."""
 REAL: dict[str, Any] = {name: getattr(os, name) for name in (*LOOKS, *CHANGES, "open", "fsync", "copy_file_range")}
+
+
+def memory(otherwise: Path) -> str:
+    """A new folder, in memory where there is some: calls are tested, their order or their number, and no disk."""
+    return tempfile.mkdtemp(prefix="gc-", dir="/dev/shm" if os.access("/dev/shm", os.W_OK) else otherwise)
 
 
 class Actor:
@@ -174,4 +181,4 @@ def _absolute(path: Any, folder: int | None) -> bytes:
 
 
 
-__all__ = ["KILL", "REAL", "Stage", "on_stage"]
+__all__ = ["KILL", "REAL", "Stage", "memory", "on_stage"]

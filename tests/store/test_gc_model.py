@@ -15,7 +15,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from slurm_dispatch.store import transfer
-from tests.store.gc_stage import on_stage
+from tests.store.gc_stage import memory, on_stage
 from tests.store.gc_world import Hand, Helper, Plan, World
 
 if TYPE_CHECKING:
@@ -72,8 +72,8 @@ class Ground:
 
 @pytest.fixture
 def ground(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, quick: None) -> Iterator[Ground]:
-    """On memory where there is some, since nothing of it is about a disk."""
-    folder = tempfile.mkdtemp(prefix="gc-", dir="/dev/shm" if os.access("/dev/shm", os.W_OK) else tmp_path)
+    """Worlds, with the product's calls gated while one runs."""
+    folder = memory(tmp_path)
     ground = Ground(folder)
     monkeypatch.setattr(transfer, "COPY_BELOW", 20)
     on_stage(monkeypatch, lambda: None if ground.world is None else ground.world.stage)
