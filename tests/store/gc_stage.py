@@ -46,14 +46,14 @@ class Actor:
 class Stage:
     """One run.
 
-    :param choose: at each call: who goes on (a name), :data:`KILL` for whoever stands there, or ``None``: the same.
+    :param choose: of who is about to make which call, and who is alive: who goes on (a name), :data:`KILL` for whoever stands there, or ``None``: the same.
     :param changed: called in the actor's thread after each call that changed something: (actor, call, path, target).
     """
 
     def __init__(
         self,
         actors: Mapping[str, Callable[[], None]],
-        choose: Callable[[str, list[str]], str | None],
+        choose: Callable[[str, str, list[str]], str | None],
         changed: Callable[[str, str, bytes, bytes], None],
     ) -> None:
         self.actors = {name: Actor(name, work) for name, work in actors.items()}
@@ -85,12 +85,12 @@ class Stage:
             return None
         return actor
 
-    def step(self, actor: Actor) -> None:
+    def step(self, actor: Actor, call: str) -> None:
         """``actor`` is about to make a call."""
         if actor.killed:
             raise Killed
         self.steps += 1
-        choice = self._choose(actor.name, self.alive())
+        choice = self._choose(actor.name, call, self.alive())
         if choice == KILL:
             actor.killed = True
             raise Killed
@@ -155,7 +155,7 @@ def _gate(name: str, stage: Callable[[], Stage | None]) -> Callable[..., Any]:
         actor = None if now is None else now.mine()
         if now is None or actor is None:
             return real(*arguments, **named)
-        now.step(actor)
+        now.step(actor, name)
         result = real(*arguments, **named)
         makes = name == "open" and len(arguments) > 1 and arguments[1] & os.O_CREAT
         if name in CHANGES or makes:

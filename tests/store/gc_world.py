@@ -41,6 +41,8 @@ FILES = ("model", "index", "done")
 """Of a save: one that is linked, one that is copied, and the marker."""
 EPOCH = 10 * 10**6
 """Between the epochs of two executions, so that adoptions fit between."""
+HOT = 0.6
+"""The chance at a hot call."""
 SAVE = b"checkpoint-"
 
 
@@ -74,6 +76,7 @@ class Plan:
     :param seed: of the order of the calls.
     :param switch: the chance that somebody else goes on at a call.
     :param kills: how many are killed.
+    :param hot: a call at which somebody else goes on very often: what is under way there is seen half done.
     """
 
     helpers: tuple[Helper, ...]
@@ -82,6 +85,7 @@ class Plan:
     seed: int
     switch: float
     kills: int
+    hot: str = ""
 
 
 @dataclass
@@ -111,9 +115,9 @@ class World:
             actors[f"adopt{number}"] = self._adopt(f"adopt{number}0adopted")
         kills = self.plan.kills
 
-        def chosen(actor: str, alive: list[str]) -> str | None:
+        def chosen(actor: str, call: str, alive: list[str]) -> str | None:
             nonlocal kills
-            if rng.random() >= self.plan.switch:
+            if rng.random() >= (HOT if call == self.plan.hot else self.plan.switch):
                 return None
             if kills and rng.random() < 0.05:
                 kills -= 1
@@ -177,7 +181,7 @@ class World:
         self.lag[actor] = hand.lag
 
         def standing(attempt: str) -> Known:
-            self.asked[attempt] = self.standing.get(attempt, Standing.OVER)
+            self.asked[attempt] = self.standing.get(attempt, Standing.ENDED)
             return Known(self.asked[attempt], "the world")
 
         def work() -> None:

@@ -46,8 +46,9 @@ PLANS = st.builds(
     hands=st.lists(HANDS, min_size=1, max_size=2).map(tuple),
     adoptions=st.integers(0, 1),
     seed=st.integers(0, 2**32),
-    switch=st.sampled_from([0.05, 0.2, 0.6]),
+    switch=st.sampled_from([0.01, 0.03, 0.1, 0.5]),
     kills=st.integers(0, 2),
+    hot=st.sampled_from(["", "unlink", "rename", "link", "open", "scandir", "listdir"]),
 )
 
 

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import os
 import random
-import threading
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -16,11 +15,10 @@ import pytest
 from slurm_dispatch.durable import open_folder
 from slurm_dispatch.errors import StoreError
 from slurm_dispatch.store import gc as collecting
-from slurm_dispatch.store import outranked, thin, transfer, tree
+from slurm_dispatch.store import outranked, thin, tree
 from slurm_dispatch.store import root as rooting
 from slurm_dispatch.store.gc import Known, Standing
 from slurm_dispatch.store.remove import remove_tree
-from slurm_dispatch.store.whole import look
 from tests.store import gc_world
 from tests.store.gc_world import Hand, Helper, Plan
 from tests.store.test_gc_model import Ground, ground
@@ -54,17 +52,6 @@ def in_place(patch: Patch) -> None:
         return True
 
     patch.setattr(rooting, "remove_in", remove)
-
-
-def one_look(patch: Patch) -> None:
-    """Whoever takes a save does not look again whether it is the same, and takes what is left of it."""
-    seen: dict[tuple[int, bytes], Any] = {}
-
-    def once(path: bytes, *, read: bool) -> Any:
-        key = (threading.get_ident(), path)
-        return seen.pop(key) if key in seen else seen.setdefault(key, look(path, read=read))
-
-    patch.setattr(transfer, "look", once)
 
 
 def latest_goes(patch: Patch) -> None:
@@ -199,7 +186,6 @@ class Mutant:
 
 MUTANTS = [
     Mutant(in_place, ("starts from", "half")),
-    Mutant(one_look, ("starts from", "half")),
     Mutant(latest_goes, ("latest",)),
     Mutant(greatest_goes, ("has the greatest step",)),
     Mutant(only_what_was_seen, ("latest", "starts from")),
@@ -231,8 +217,9 @@ def plan_of(rng: random.Random) -> Plan:
         Hand(rng.randint(1, 3), rng.randint(1, 2), rng.choice([None, 2]), rng.choice([0, 0, 1, 2]))
         for _ in range(rng.randint(1, 2))
     )
-    switch, kills = rng.choice([0.05, 0.2, 0.6]), rng.randint(0, 2)
-    return Plan(helpers, hands, rng.randint(0, 1), rng.getrandbits(32), switch, kills)
+    switch, kills = rng.choice([0.01, 0.03, 0.1, 0.5]), rng.randint(0, 2)
+    hot = rng.choice(["", "unlink", "rename", "link", "open", "scandir", "listdir"])
+    return Plan(helpers, hands, rng.randint(0, 1), rng.getrandbits(32), switch, kills, hot)
 
 
 @pytest.mark.parametrize("mutant", MUTANTS, ids=lambda mutant: mutant.fault.__name__)
