@@ -5,12 +5,13 @@ from __future__ import annotations
 import os
 from typing import TYPE_CHECKING, Union
 
-from slurm_dispatch.errors import StoreError
+from slurm_dispatch.errors import StoreError, UsageError, show
 from slurm_dispatch.s3.place import is_place
 from slurm_dispatch.store.findings import findings as posix_findings
 from slurm_dispatch.store.manifest import SaveState, manifest_of, read_manifest, state_of, write_manifest
 from slurm_dispatch.store.root import CheckpointRoot, open_root
 from slurm_dispatch.store.saves import check_length, check_save, relative_save
+from slurm_dispatch.store.sound import inspect as posix_inspect
 from slurm_dispatch.store.whole import Proof, look
 
 if TYPE_CHECKING:
@@ -19,6 +20,7 @@ if TYPE_CHECKING:
     from slurm_dispatch.model.publication import Publication
     from slurm_dispatch.s3.root import S3Root
     from slurm_dispatch.store.roots import Finding, Root
+    from slurm_dispatch.store.sound import Found
 
 AnyRoot = Union[CheckpointRoot, "S3Root"]
 """What :func:`open_store` returns; ``store.roots.Root`` is what both can."""
@@ -87,6 +89,26 @@ def states_of(root: AnyRoot, publications: Sequence[Publication]) -> list[SaveSt
         except StoreError as error:
             states.append(error)
     return states
+
+
+def open_folder_root(root: str, *, say: Callable[[str], None] | None = None) -> CheckpointRoot:
+    """The root at a folder, for what is done with folders only.
+
+    :raises UsageError: it is in S3.
+    :raises StoreError: it is not there or is no folder.
+    """
+    if is_place(root):
+        raise UsageError(f"checkpoint root {show(root)}: this is for roots that are folders in this version")
+    return open_root(root, say=say)
+
+
+def inspect(root: AnyRoot, publication: Publication) -> Found:
+    """Look at a publication's save; never raises for what is wrong with it."""
+    if isinstance(root, CheckpointRoot):
+        return posix_inspect(root, publication)
+    from slurm_dispatch.s3.manifest import inspect as s3_inspect
+
+    return s3_inspect(root, publication)
 
 
 def findings(root: AnyRoot, attempt: str) -> list[Finding]:

@@ -11,8 +11,9 @@ import os
 from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING
 
-from slurm_dispatch.errors import StoreError
+from slurm_dispatch.errors import BadDataError, CorruptError, StoreError
 from slurm_dispatch.store.manifest import PREFIX, SIZE_MAX, Manifest, SaveState, parse, render
+from slurm_dispatch.store.sound import Condition, Found
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -71,6 +72,29 @@ def state_of(root: S3Root, publication: Publication) -> SaveState:
     if manifest_of(objects, root.place.key(os.fsdecode(publication.path)), manifest.proof) != manifest:
         return SaveState.CHANGED
     return SaveState(manifest.proof.value)
+
+
+def inspect(root: S3Root, publication: Publication) -> Found:
+    """Look at a publication's save: the keys, sizes and tags of its objects. What is in them is not read.
+
+    :returns: ``UNKNOWN`` where it could not be looked; never raises for what is wrong with one save.
+    """
+    try:
+        objects = root.save_objects(publication.path, root.bucket.deadline())
+        manifest = read_manifest(root, publication.path)
+    except CorruptError as error:
+        return Found(Condition.CHANGED, str(error))
+    except (StoreError, BadDataError) as error:
+        return Found(Condition.UNKNOWN, str(error))
+    files, size = len(objects), sum(one.size for one in objects)
+    if not size:
+        was = "" if manifest is None else f"it had {manifest.files} objects with {manifest.size} bytes"
+        return Found(Condition.GONE, was or "not one object with a byte is left")
+    if manifest is None:
+        return Found(Condition.UNRECORDED, "it was published without a manifest", files, size)
+    if manifest_of(objects, root.place.key(os.fsdecode(publication.path)), manifest.proof) != manifest:
+        return Found(Condition.CHANGED, "names, sizes or tags are not what they were", files, size)
+    return Found(Condition.WHOLE, f"{manifest.proof} when it was published, and unchanged", files, size)
 
 
 def states_of(root: S3Root, publications: Sequence[Publication]) -> list[SaveState | StoreError]:

@@ -144,3 +144,25 @@ def test_fetch_asks_again_where_the_save_goes(stub: Stub, root: S3Root, tmp_path
     assert publication.step == 3
     assert path == str(tmp_path / "local" / "checkpoint-3")
     assert sorted(os.listdir(tmp_path / "local")) == ["checkpoint-3"]
+
+
+def test_latest_that_is_verified(stub: Stub, home: Path) -> None:
+    """C169: an object that was written over is seen; with --fallback the next one that passes is taken."""
+    for step in (4, 5):
+        stub.objects[f"run/exec/{OLD}/checkpoint-{step}/weights"] = b"x" * 100
+        assert run(stub, home, "publish", "--step", str(step), f"exec/{OLD}/checkpoint-{step}").returncode == 0
+    good = run(stub, home, "latest", "--verify", "--json")
+    assert json.loads(good.stdout)["save"] == "whole"
+    stub.objects[f"run/exec/{OLD}/checkpoint-5/weights"] = b"y" * 100
+    bad = run(stub, home, "latest", "--verify")
+    assert bad.returncode == 65
+    assert "changed" in bad.stderr
+    next_one = run(stub, home, "latest", "--verify", "--fallback")
+    assert next_one.stdout == f"{ROOT}/exec/{OLD}/checkpoint-4\n"
+
+
+@pytest.mark.parametrize("words", [["fsck"], ["du"], ["gc", "--keep-last", "3", "--dry-run"]])
+def test_what_is_for_folders_only_says_so(stub: Stub, home: Path, words: list[str]) -> None:
+    found = run(stub, home, words[0], ROOT, *words[1:])
+    assert found.returncode == 64
+    assert ROOT in found.stderr
