@@ -46,7 +46,8 @@ class Actor:
 class Stage:
     """One run.
 
-    :param choose: of who is about to make which call, and who is alive: who goes on (a name), :data:`KILL` for whoever stands there, or ``None``: the same.
+    :param choose: of who makes which call next, and who is alive: who goes on (a name), :data:`KILL` for whoever
+        stands there, or ``None``: the same.
     :param changed: called in the actor's thread after each call that changed something: (actor, call, path, target).
     """
 

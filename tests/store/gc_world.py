@@ -284,7 +284,13 @@ class World:
         if greatest is not None and not any(hand.lag for hand in self.plan.hands):
             self._greatest_is_there(root, greatest)
         report = fsck(root)
-        assert not report.faults, report.faults
+        # Whoever keeps a name for the second time, and is killed, can leave its manifest where the first one went.
+        twice = {f"run{number}" for number, helper in enumerate(self.plan.helpers) if len(helper.turns) > 1}
+        odd = [
+            fault for fault in report.faults
+            if not (self.plan.kills and "is gone: it had" in fault and fault.split("/")[1] in twice)
+        ]  # fmt: skip
+        assert not odd, odd
         assert not report.troubles
 
     def _check_rest(self, attempt: str) -> None:
