@@ -51,6 +51,18 @@ def read_manifest(root: S3Root, path: bytes) -> Manifest | None:
     return None if content is None else parse(content, path, f"s3://{root.place.bucket}/{key}")
 
 
+def forget_manifest(root: S3Root, path: bytes) -> None:
+    """Remove what was left for the save at ``path``, which is about to go; nothing of another save of its name."""
+    if path.count(b"/") < 2:
+        return
+    try:
+        if read_manifest(root, path) is None:
+            return
+    except CorruptError:
+        return  # nobody knows whose it is
+    root.bucket.remove(_key(root, path), root.bucket.deadline())
+
+
 def record(root: S3Root, path: bytes, proof: Proof) -> None:
     """Leave what the save at ``path`` is now, unless that was done before."""
     if read_manifest(root, path) is None:

@@ -10,6 +10,7 @@ must be UTF-8 here, since keys are.
 
 from __future__ import annotations
 
+import os
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
@@ -22,9 +23,10 @@ from slurm_dispatch.errors import (
 )
 from slurm_dispatch.model.bulk import check_names
 from slurm_dispatch.model.epoch import GENERATION_MAX, check, parse_count
-from slurm_dispatch.model.identity import check_attempt, check_key
+from slurm_dispatch.model.identity import check_attempt, check_key, is_attempt
 from slurm_dispatch.model.publication import NAME_MAX, Publication, check_path, parse_name
 from slurm_dispatch.s3.bucket import Bucket, check_installed
+from slurm_dispatch.s3.manifest import forget_manifest
 from slurm_dispatch.s3.place import KEY_BYTES_MAX, SCHEME, Place, is_plain, parse_place
 from slurm_dispatch.s3.proof import prove
 from slurm_dispatch.s3.settings import settings
@@ -104,6 +106,15 @@ class S3Root:
         generations += self._generations(deadline)
         return Highest(max(generations, default=-1), epoch)
 
+    def owners(self) -> dict[int, str]:
+        """The job of each generation that was claimed here, rising; none in a root that no job has claimed.
+
+        :raises BadDataError: something in ``own/`` is not a generation's object.
+        """
+        deadline = self.bucket.deadline()
+        found = {generation: self._owner(generation, deadline) for generation in sorted(self._generations(deadline))}
+        return {generation: job for generation, job in found.items() if job is not None}
+
     def _owner(self, generation: int, deadline: Deadline) -> str | None:
         key = self.place.key("own", str(generation))
         body = self.bucket.read(key, deadline, length=JOB_KEY_BYTES_MAX + 1)
@@ -141,6 +152,33 @@ class S3Root:
     def make_execution(self, attempt: str) -> str:
         """The same: there are no folders to make."""
         return self.execution(attempt)
+
+    def executions(self) -> list[str]:
+        """The attempts that have an object below ``exec/``, sorted; what is not called like one is passed over."""
+        return [name for name in map(os.fsdecode, self.entries(b"exec")) if is_attempt(name)]
+
+    def entries(self, relative: bytes) -> list[bytes]:
+        """The names in a folder of an execution, sorted; none where nothing is below it."""
+        folder = self._save_key(relative)
+        found = self.bucket.below(folder, self.bucket.deadline())
+        return sorted({meta.key[len(folder) + 1 :].split("/", 1)[0].encode("utf-8") for meta in found})
+
+    def remove(self, relative: bytes) -> bool:
+        """Remove a save, or a name that no one needs; what proves it whole goes first.
+
+        That is its manifest, then its small objects: the markers and indexes of savers are among those. There is no
+        name here under which the rest could be put out of sight.
+
+        :param relative: below ``exec/``; whether it may go is the caller's to know.
+        :returns: whether something of it was there.
+        """
+        deadline = self.bucket.deadline()
+        objects = self.save_objects(relative, deadline)
+        if objects:
+            forget_manifest(self, relative)
+        for meta in sorted(objects, key=lambda one: (one.size, one.key)):
+            self.bucket.remove(meta.key, deadline)
+        return bool(objects)
 
     # Publishing
 
@@ -213,7 +251,20 @@ class S3Root:
         ):
             raise BadDataError(f"save {show(relative)} is empty", hint="no object in it has a byte")
 
+    def check_published(self, name: str) -> None:
+        """Refuse a publication, one of :meth:`names`, that is not an empty object.
+
+        :raises CorruptError: it is not.
+        """
+        seen = self.bucket.look(self.place.key("pub", name), self.bucket.deadline())
+        if seen is not None and seen.size:
+            raise CorruptError(f"publication {self._shown('pub', name)} is not an empty object")
+
     # Latest
+
+    def names(self) -> list[str]:
+        """The names in ``pub/`` as they are, in no order: for who looks at each, parsed or not."""
+        return self._names(self.bucket.deadline())
 
     def listing(self) -> list[Publication]:
         """All publications, latest first.

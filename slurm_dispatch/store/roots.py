@@ -31,6 +31,24 @@ class Root(Protocol):
     def highest(self) -> Highest:
         """The greatest generation and epoch."""
 
+    def owners(self) -> dict[int, str]:
+        """The job of each generation that was claimed here, rising."""
+
+    def executions(self) -> list[str]:
+        """The attempts of which something is there, sorted."""
+
+    def entries(self, relative: bytes) -> list[bytes]:
+        """The names in a folder of an execution, sorted; none where it is not there."""
+
+    def remove(self, relative: bytes) -> bool:
+        """Remove a save below ``exec/``; what proves it whole goes first. Returns whether it was there."""
+
+    def names(self) -> list[str]:
+        """The names of publications as they are, parsed or not, in no order."""
+
+    def check_published(self, name: str) -> None:
+        """Refuse a publication that is not empty. :raises CorruptError: it is not."""
+
     def execution(self, attempt: str) -> str:
         """What the execution's folder is called, made or not."""
 

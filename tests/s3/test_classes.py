@@ -128,3 +128,21 @@ def test_a_look_at_more_than_can_be_held_is_refused(stub: Stub, root: S3Root) ->
     object.__setattr__(view, "sizes", {"weights": READ_BYTES_MAX + 1})
     with pytest.raises(OSError, match="at once"):
         view.read("weights")
+
+
+def test_removing_takes_the_proof_first(stub: Stub, root: S3Root) -> None:
+    """Broken off at any object, what is left has neither manifest nor marker; the next removing takes the rest."""
+    publication = published(root, 5)
+    stub.objects[f"run/exec/{OLD}/checkpoint-5/done"] = b"1"
+    record(root, publication.path, Proof.PROVED)
+    refused = stub.fault("answer", method="DELETE", key="weights", status=403)
+    with pytest.raises(DeniedError):
+        root.remove(publication.path)
+    assert refused.met == 1
+    assert sorted(key for key in stub.objects if "proved" not in key) == [
+        f"run/exec/{OLD}/checkpoint-5/weights", f"run/pub/{publication.name}"
+    ]  # fmt: skip
+    refused.times = 0
+    assert root.remove(publication.path)
+    assert not root.remove(publication.path)
+    assert publication.name in root.names()
