@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 from typing import TYPE_CHECKING
 
 import pytest
@@ -36,7 +37,7 @@ def seaweed(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Seaweed]:
     server = Seaweed(tmp_path_factory.mktemp("seaweed"))
     server.start()
     yield server
-    server.stop()
+    server.stop(signal.SIGKILL)  # nothing of it is wanted any more
 
 
 @pytest.fixture(scope="session")
@@ -45,4 +46,4 @@ def juice(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Juice]:
     server = Juice(tmp_path_factory.mktemp("juice"))
     server.start()
     yield server
-    server.stop()
+    server.stop(signal.SIGKILL)  # nothing of it is wanted any more

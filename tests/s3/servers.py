@@ -83,7 +83,7 @@ class Server:
             with open(self.folder / "log", "ab") as log:
                 self.process = subprocess.Popen(
                     self.argv(), stdin=subprocess.DEVNULL, stdout=log, stderr=log, cwd=self.folder,
-                    env={**os.environ, **self.more}, start_new_session=True,
+                    env={**os.environ, **self.more},
                 )  # fmt: skip
             while time.monotonic() < ends_at and self.process.poll() is None:
                 if self._takes():
@@ -112,17 +112,14 @@ class Server:
         """What the server needs before it takes an object."""
 
     def stop(self, number: int = signal.SIGTERM) -> None:
-        """End it with everything that it started, and wait."""
+        """End it, and wait. It starts nothing else, and is of our process group: what ends that ends it too."""
         if self.process is None:
             return
-        try:
-            os.killpg(self.process.pid, number)
-        except ProcessLookupError:
-            pass
+        self.process.send_signal(number)
         try:
             self.process.wait(20)
         except subprocess.TimeoutExpired:
-            os.killpg(self.process.pid, signal.SIGKILL)
+            self.process.kill()
             self.process.wait(20)
         self.process = None
 

@@ -141,7 +141,7 @@ def test_a_server_that_is_stopped_and_started(
         assert use(server).listing() == [second, first]
         use(server).claim("mine", 0)
     finally:
-        server.stop()
+        server.stop(signal.SIGKILL)
 
 
 def test_answers_that_come_late(seaweed: Seaweed, use: Callable[..., S3Root]) -> None:
