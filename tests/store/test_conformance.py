@@ -193,3 +193,44 @@ def test_latest_is_the_greatest_whatever_the_order(store: Store, many: list[tupl
         assert latest is not None
         assert (latest.publication.epoch, latest.publication.step) == max(before)
     assert {(p.epoch, p.step) for p in store.root.listing()} == before
+
+
+def test_who_has_claimed_it(store: Store) -> None:
+    assert store.root.owners() == {}
+    store.root.claim("elder", 0)
+    store.root.claim("heir", 3)
+    assert store.again().owners() == {0: "elder", 3: "heir"}
+
+
+def test_executions_and_what_is_in_them(store: Store) -> None:
+    """Names as bytes, sorted; what is not there has none."""
+    assert store.root.executions() == []
+    assert store.root.entries(f"exec/{OLD}/kept".encode()) == []
+    store.save(OLD, "checkpoint-5")
+    store.save(NEW, "checkpoint-7")
+    store.save(OLD, "checkpoint-10")
+    assert store.again().executions() == sorted([OLD, NEW])
+    assert store.root.entries(f"exec/{OLD}".encode())[-2:] == [b"checkpoint-10", b"checkpoint-5"]
+
+
+def test_removing_takes_the_save_and_nothing_else(store: Store) -> None:
+    """The publication stays; what is gone already is nobody's success."""
+    first = store.root.publish(FIRST, 5, store.save(OLD, "checkpoint-5"), attempt=OLD)
+    second = store.root.publish(FIRST, 50, store.save(OLD, "checkpoint-50"), attempt=OLD)
+    assert store.root.remove(first.path)
+    assert not store.again().remove(first.path)
+    assert not store.root.remove(b"exec/nobody/kept/checkpoint-5")
+    assert store.root.entries(f"exec/{OLD}".encode())[-1] == b"checkpoint-50"
+    assert store.again().listing() == [second, first]
+    latest = store.root.latest()
+    assert latest is not None
+    assert latest.publication == second
+
+
+def test_the_names_of_publications_are_given_as_they_are(store: Store) -> None:
+    """For who names all that do not parse, and not only the first."""
+    assert store.root.names() == []
+    made = store.root.publish(FIRST, 5, store.save(OLD, "checkpoint-5"), attempt=OLD)
+    store.plant("junk")
+    assert sorted(store.again().names()) == sorted([made.name, "junk"])
+    store.root.check_published(made.name)
