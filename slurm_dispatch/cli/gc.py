@@ -56,7 +56,8 @@ def command(
       dispatch gc /scratch/run1 --keep-last 1 --keep-every 10000
 
     Exit codes: 0 done, 64 usage, 65 a publication's name does not parse, 69 the job's record does not take it (then
-    nothing is removed), 74 something could not be removed or looked at, 77 the root is another user's.
+    nothing is removed), 74 something could not be removed or looked at, 77 the root is another
+    user's, 78 the site's settings are wrong.
     """
     from slurm_dispatch.anyroot import open_folder_root
     from slurm_dispatch.cli.standing import Executions, site_here

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from slurm_dispatch.cli.layout import Progress, size
 from slurm_dispatch.cli.main import main
 from slurm_dispatch.model.publication import Publication
 from slurm_dispatch.store.keep import keep
@@ -206,8 +207,8 @@ def test_space_is_what_du_says(root: CheckpointRoot) -> None:
     assert sum(row.size for row in found.rows) == int(du.stdout.split()[0]) - tops
     new, old = found.rows[:2]
     assert new.content > 1 << 30 > new.size
-    size = os.stat(shared).st_blocks * 512
-    assert (new.parts["best"] >= size, new.size - new.alone, old.size - old.alone) == (True, size, 0)
+    took = os.stat(shared).st_blocks * 512
+    assert (new.parts["best"] >= took, new.size - new.alone, old.size - old.alone) == (True, took, 0)
     assert old.alone == freed(root, [b"exec/" + OLD.encode()])[0]
 
 
@@ -294,3 +295,20 @@ def test_gc_of_what_is_named(root: CheckpointRoot, capsys: pytest.CaptureFixture
     assert not os.path.exists(path)
     for bad in (["--keep-last", "0"], ["--keep-last", "x"], [], ["--keep-last", "1", "--keep-every", "0"]):
         assert main(["gc", root.path, *bad]) == 64
+
+
+@pytest.mark.parametrize(("count", "text"), [
+    (0, "0 B"), (1023, "1023 B"), (1024, "1.0 KiB"), (3 << 30, "3.0 GiB"), (1 << 50, "1.0 PiB"),
+])  # fmt: skip
+def test_bytes_for_a_person(count: int, text: str) -> None:
+    assert size(count) == text
+
+
+def test_long_work_says_how_far_it_is(capsys: pytest.CaptureFixture[str]) -> None:
+    """On stderr, at most once in so long, and nothing at the end."""
+    progress = Progress("removed", every_s=0.0)
+    progress(1200, 10_000)
+    progress(10_000, 10_000)
+    Progress("removed", every_s=3600.0)(1, 10)
+    streams = capsys.readouterr()
+    assert (streams.out, streams.err) == ("", "dispatch: removed 1,200 of 10,000\n")
