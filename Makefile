@@ -54,6 +54,7 @@ test-cluster: venv engine
 nightly: venv
 	MODEL_STEPS=$(MODEL_STEPS) $(PY) -m pytest -q -n $(WORKERS) --dist worksteal -rP \
 	    tests/controller/test_model.py tests/controller/test_mutants.py
+	DISPATCH_GC_EXAMPLES=20000 $(PY) -m pytest -q tests/store/test_gc_model.py
 
 power: venv kernel
 	@$(PY) -m tests.power --cycles $(CYCLES)

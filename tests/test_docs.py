@@ -9,8 +9,6 @@ from slurm_dispatch.cli.main import COMMANDS
 
 TOP = Path(__file__).resolve().parent.parent
 PAGES = sorted([*TOP.glob("*.md"), *(TOP / "docs").glob("*.md"), TOP / "tests" / "CASES.md"])
-# Commands that the design names and that a later version brings; a page may speak of them as such.
-LATER = {"doctor"}
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda p: str(p.relative_to(TOP)))
@@ -23,7 +21,7 @@ def test_links_lead_somewhere(page: Path) -> None:
 @pytest.mark.parametrize("page", PAGES, ids=lambda p: str(p.relative_to(TOP)))
 def test_commands_exist(page: Path) -> None:
     for line in re.findall(r"`dispatch ([a-z]+)[^`]*`", page.read_text("utf-8")):
-        assert line in COMMANDS or line in LATER, f"{page.name} speaks of dispatch {line}"
+        assert line in COMMANDS, f"{page.name} speaks of dispatch {line}"
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda p: str(p.relative_to(TOP)))

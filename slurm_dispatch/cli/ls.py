@@ -7,12 +7,11 @@ from typing import TYPE_CHECKING
 
 import click
 
+from slurm_dispatch.anyroot import AnyRoot, open_store, states_of
 from slurm_dispatch.cli.main import say
 from slurm_dispatch.cli.publish import described
-from slurm_dispatch.cli.where import json_option, root_option, the_root
+from slurm_dispatch.cli.where import json_option, root_option, the_root, timeout_option
 from slurm_dispatch.errors import StoreError, show
-from slurm_dispatch.store.manifest import state_of
-from slurm_dispatch.store.root import CheckpointRoot, open_root
 
 if TYPE_CHECKING:
     from slurm_dispatch.model.publication import Publication
@@ -28,7 +27,7 @@ def table(rows: list[tuple[Publication, str]]) -> list[str]:
     ]
 
 
-def states(root: CheckpointRoot) -> tuple[list[tuple[Publication, str]], StoreError | None]:
+def states(root: AnyRoot) -> tuple[list[tuple[Publication, str]], StoreError | None]:
     """Each publication, latest first, with the state of its save, and the first trouble with a save.
 
     :raises BadDataError: a name does not parse.
@@ -36,19 +35,19 @@ def states(root: CheckpointRoot) -> tuple[list[tuple[Publication, str]], StoreEr
     """
     rows: list[tuple[Publication, str]] = []
     trouble: StoreError | None = None
-    for publication in root.listing():
-        try:
-            state = str(state_of(root, publication))
-        except StoreError as error:
-            state, trouble = "unknown", trouble or error
-        rows.append((publication, state))
+    publications = root.listing()
+    for publication, state in zip(publications, states_of(root, publications), strict=True):
+        if isinstance(state, StoreError):
+            trouble = trouble or state
+        rows.append((publication, "unknown" if isinstance(state, StoreError) else str(state)))
     return rows, trouble
 
 
 @click.command("ls")
 @root_option
+@timeout_option
 @json_option
-def command(root: str | None, as_json: bool) -> None:
+def command(root: str | None, timeout: float, as_json: bool) -> None:
     """List all publications, latest first.
 
     SAVE is proved (a marker or its own structure said that it was whole, or a person did), assumed (it had not
@@ -58,7 +57,7 @@ def command(root: str | None, as_json: bool) -> None:
 
     Exit codes: 0 listed, also where there are none; 65 a name does not parse; 74 something could not be looked at.
     """
-    opened = open_root(the_root(root), say=say)
+    opened = open_store(the_root(root), say=say, timeout_s=timeout)
     rows, trouble = states(opened)
     if as_json:
         click.echo(json.dumps([{**described(each), "save": state} for each, state in rows]))

@@ -7,33 +7,13 @@ import os
 
 import click
 
+from slurm_dispatch.anyroot import open_store, publish_by_hand
 from slurm_dispatch.cli.main import say
-from slurm_dispatch.cli.where import json_option, root_option, the_attempt, the_epoch, the_root
+from slurm_dispatch.cli.where import json_option, root_option, the_attempt, the_epoch, the_root, timeout_option
 from slurm_dispatch.errors import BadDataError, UsageError
 from slurm_dispatch.model.epoch import parse_count
 from slurm_dispatch.model.publication import STEP_MAX, Publication
-from slurm_dispatch.store.manifest import manifest_of, read_manifest, write_manifest
-from slurm_dispatch.store.root import CheckpointRoot, open_root
-from slurm_dispatch.store.saves import check_length, check_save, relative_save
-from slurm_dispatch.store.whole import Proof, look
-
-
-def publish_by_hand(
-    root: CheckpointRoot, epoch: int, step: int, path: str | bytes, *, attempt: str, sync: bool
-) -> Publication:
-    """Publish the path that is given, as it is: whoever says so by hand says that it is whole.
-
-    :raises BadDataError: as :meth:`CheckpointRoot.publish`; nothing is written then.
-    """
-    relative = relative_save(root.raw, attempt, path)
-    check_length(relative, root.name_max())
-    check_save(root.raw, relative)
-    if read_manifest(root, relative) is None:
-        seen = look(os.path.join(root.raw, relative), read=False)
-        if seen is not None:
-            root.make_execution(attempt)
-            write_manifest(root, relative, manifest_of(seen, Proof.PROVED))
-    return root.publish(epoch, step, relative, attempt=attempt, sync=sync)
+from slurm_dispatch.s3.place import is_place
 
 
 def the_step(text: str) -> int:
@@ -50,22 +30,36 @@ def the_step(text: str) -> int:
 @click.option("--attempt", metavar="A", help="Default: DISPATCH_ATTEMPT.")
 @click.option("--step", required=True, metavar="S", help="The training step of the save.")
 @click.option("--sync", is_flag=True, help="Sync the save's files and folders to disk first.")
+@timeout_option
 @json_option
 @click.argument("path", metavar="PATH")
 def command(
-    *, root: str | None, epoch: str | None, attempt: str | None, step: str, sync: bool, as_json: bool, path: str
+    *,
+    root: str | None,
+    epoch: str | None,
+    attempt: str | None,
+    step: str,
+    sync: bool,
+    timeout: float,
+    as_json: bool,
+    path: str,
 ) -> None:
     """Publish the save at PATH, a file or folder in this execution's folder DISPATCH_DIR.
+
+    In S3 PATH is s3://BUCKET/..., or relative to the root.
 
     Example: dispatch publish --step 500 "$DISPATCH_DIR/checkpoint-500"
 
     Exit codes: 0 published; 64 usage; 65 the save is outside the execution's folder, missing, empty or its
-    path too long; 74 the store failed: publish again.
+    path too long; 73 the store does not keep what publishing needs; 74 the store failed: publish again; 78 the
+    settings for S3 are wrong.
     """
     number = the_step(step)
     which, whose = the_epoch(epoch), the_attempt(attempt)
-    opened = open_root(the_root(root), say=say)
-    publication = publish_by_hand(opened, which, number, os.path.abspath(path), attempt=whose, sync=sync)
+    place = the_root(root)
+    opened = open_store(place, say=say, timeout_s=timeout)
+    where = path if is_place(place) else os.path.abspath(path)
+    publication = publish_by_hand(opened, which, number, where, attempt=whose, sync=sync)
     if as_json:
         click.echo(json.dumps(described(publication)))
     else:

@@ -12,6 +12,8 @@ from slurm_dispatch.errors import BadDataError, UsageError
 from slurm_dispatch.model.epoch import parse_epoch
 from slurm_dispatch.model.identity import check_attempt
 
+TIMEOUT_S = 60.0
+TIMEOUT_S_MAX = 86400.0
 _F = TypeVar("_F", bound=Callable[..., Any])
 
 
@@ -20,9 +22,26 @@ def root_option(function: _F) -> _F:
     return click.option("--root", metavar="ROOT", help="Default: DISPATCH_CHECKPOINT.")(function)
 
 
+def root_argument(function: _F) -> _F:
+    """``[ROOT]``."""
+    return click.argument("root", metavar="[ROOT]", required=False)(function)
+
+
 def json_option(function: _F) -> _F:
     """``--json``."""
     return click.option("--json", "as_json", is_flag=True, help="Print JSON.")(function)
+
+
+def timeout_option(function: _F) -> _F:
+    """``--timeout SECONDS``."""
+    return click.option(
+        "--timeout",
+        type=click.FloatRange(0.1, TIMEOUT_S_MAX),
+        default=TIMEOUT_S,
+        show_default=True,
+        metavar="SECONDS",
+        help="For a root in S3: how long one call may take, with all its tries.",
+    )(function)
 
 
 def the_root(given: str | None) -> str:

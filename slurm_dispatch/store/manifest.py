@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING
 
 from slurm_dispatch.durable import TEMPORARY_PREFIX, create_whole, read_regular, sync_folder
 from slurm_dispatch.errors import AbsentError, BadDataError, CorruptError, show, store_error
+from slurm_dispatch.store.tree import open_in
 from slurm_dispatch.store.whole import Look, Proof, look
 
 if TYPE_CHECKING:
@@ -64,12 +65,8 @@ def manifest_of(seen: Look, proof: Proof) -> Manifest:
     return Manifest(proof, seen.files, seen.size, digest.hexdigest())
 
 
-def write_manifest(root: CheckpointRoot, path: bytes, manifest: Manifest) -> None:
-    """Leave it for the save at ``path`` (relative to the root, in an execution's folder).
-
-    One that was left for the same name, by a process that was killed before its save was there, is replaced.
-    """
-    folder, name = _place(root, path)
+def render(path: bytes, manifest: Manifest) -> bytes:
+    """The text of the manifest of the save at ``path``."""
     body = {
         "v": VERSION,
         "path": os.fsdecode(path),
@@ -78,7 +75,33 @@ def write_manifest(root: CheckpointRoot, path: bytes, manifest: Manifest) -> Non
         "size": manifest.size,
         "digest": manifest.digest,
     }
-    content = json.dumps(body).encode("ascii") + b"\n"
+    return json.dumps(body).encode("ascii") + b"\n"
+
+
+def parse(content: bytes, path: bytes, shown: str) -> Manifest | None:
+    """What :func:`render` wrote for ``path``; ``None`` if it is about another save of the same name.
+
+    :param shown: where it was read, for messages.
+    :raises CorruptError: it does not parse.
+    """
+    try:
+        body = json.loads(content)
+        if body["v"] != VERSION:
+            raise ValueError(f"version {body['v']!r}")
+        if body["path"] != os.fsdecode(path):
+            return None  # in another folder of the execution
+        return Manifest(Proof(body["proof"]), int(body["files"]), int(body["size"]), str(body["digest"]))
+    except (ValueError, TypeError, KeyError) as error:
+        raise CorruptError(f"manifest {show(shown)} does not parse: {error}") from error
+
+
+def write_manifest(root: CheckpointRoot, path: bytes, manifest: Manifest) -> None:
+    """Leave it for the save at ``path`` (relative to the root, in an execution's folder).
+
+    One that was left for the same name, by a process that was killed before its save was there, is replaced.
+    """
+    folder, name = _place(root, path)
+    content = render(path, manifest)
     if create_whole(folder, name, content, mode=root.modes().file):
         return
     try:
@@ -101,15 +124,38 @@ def read_manifest(root: CheckpointRoot, path: bytes) -> Manifest | None:
         content = read_regular(os.path.join(folder, name), SIZE_MAX)
     except (AbsentError, BadDataError):
         return None
+    return parse(content, path, os.path.join(folder, name))
+
+
+def forget_manifest(root: CheckpointRoot, path: bytes) -> None:
+    """Remove what was left for the save at ``path``, which is about to go; nothing of another save of its name.
+
+    One a publication would pile up for as long as the job lives; and where the save is gone and this is there, the
+    save did not go by us.
+
+    :raises StoreError: it could not be removed.
+    """
+    parts = path.split(b"/")
+    if len(parts) < 3 or parts[0] != b"exec":
+        return
     try:
-        body = json.loads(content)
-        if body["v"] != VERSION:
-            raise ValueError(f"version {body['v']!r}")
-        if body["path"] != os.fsdecode(path):
-            return None  # another save of the same name, in another folder of the execution
-        return Manifest(Proof(body["proof"]), int(body["files"]), int(body["size"]), str(body["digest"]))
-    except (ValueError, TypeError, KeyError) as error:
-        raise CorruptError(f"manifest {show(name)} in {show(folder)} does not parse: {error}") from error
+        if read_manifest(root, path) is None:
+            return
+    except CorruptError:
+        return  # nobody knows whose it is
+    folder, name = _place(root, path)
+    try:
+        descriptor = open_in(root.raw, b"exec/" + parts[1] + b"/.dispatch")
+    except AbsentError:
+        return
+    try:
+        os.unlink(os.fsencode(name), dir_fd=descriptor)
+    except FileNotFoundError:
+        pass
+    except OSError as error:
+        raise store_error(error, "removing", os.path.join(folder, name)) from error
+    finally:
+        os.close(descriptor)
 
 
 def state_of(root: CheckpointRoot, publication: Publication) -> SaveState:

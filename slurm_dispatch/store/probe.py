@@ -109,7 +109,7 @@ def _refuse_kind(root: CheckpointRoot) -> None:
     if kind in OBJECT_STORES:
         raise CannotCreateError(
             f"checkpoint root {show(root.path)} is an object store behind {kind}",
-            hint="files there are not made exclusively; use a real filesystem",
+            hint="files there are not made exclusively; give it as s3://BUCKET/PREFIX, or use a real filesystem",
         )
     if kind == "nfs" and "vers=2" in options:
         raise CannotCreateError(

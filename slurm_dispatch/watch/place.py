@@ -89,6 +89,11 @@ def find_place(environment: Mapping[str, str], *, root: str | None, require_mana
         raise UsageError(
             "there is no checkpoint root", hint="give --root PATH, or submit with dispatch sbatch --checkpoint"
         )
+    if path[:5].lower() == "s3://":
+        raise UsageError(
+            f"checkpoint root {show(path)}: dispatch-watch writes into folders in this version",
+            hint="publish with dispatch publish where the training has written to S3 itself",
+        )
     if "\0" in path or (root is None and not os.path.isabs(path)):
         raise ConfigurationError(f"DISPATCH_CHECKPOINT {show(path)!r} is not an absolute path")
     step = _number(environment.get("SLURM_STEP_ID")) if slurm_job is not None else None

@@ -14,7 +14,7 @@ from slurm_dispatch.store.root import Highest
 from tests.store.scene import FIRST, NEW, OLD, SECOND
 
 if TYPE_CHECKING:
-    from tests.store.conftest import Store
+    from tests.store.kinds import Store
 
 
 def test_nothing_published_is_none_and_not_an_error(store: Store) -> None:
@@ -78,18 +78,19 @@ def test_a_latest_whose_save_is_gone_names_both(store: Store) -> None:
     assert fallback.publication == older
 
 
-@pytest.mark.parametrize("now", ["emptied", "a link", "a FIFO"])
-def test_a_save_that_is_no_save_any_more_is_gone(store: Store, now: str) -> None:
+def test_a_save_that_is_no_save_any_more_is_gone(store: Store) -> None:
     """C087: a rotation that was cut short leaves an empty folder, which is no save to resume from."""
     older = store.root.publish(FIRST, 5, store.save(OLD, "checkpoint-5"), attempt=OLD)
     path = store.save(OLD, "checkpoint-9")
     store.root.publish(FIRST, 9, path, attempt=OLD)
-    store.become(path, now)
-    with pytest.raises(BadDataError, match="checkpoint-9 is gone"):
-        store.root.latest()
-    fallback = store.root.latest(fallback=True)
-    assert fallback is not None
-    assert fallback.publication == older
+    assert store.no_saves
+    for now in store.no_saves:
+        store.become(path, now)
+        with pytest.raises(BadDataError, match="checkpoint-9 is gone"):
+            store.root.latest()
+        fallback = store.root.latest(fallback=True)
+        assert fallback is not None
+        assert fallback.publication == older
 
 
 def test_all_gone_is_an_error_with_fallback_too(store: Store) -> None:
@@ -105,11 +106,23 @@ def test_only_what_an_execution_wrote_itself_is_published(store: Store) -> None:
     path = store.save(OLD, "checkpoint-5")
     store.root.make_execution(NEW)
     elsewhere = store.root.path + "/elsewhere"
+    above = store.root.execution(NEW) + "/../" + OLD + "/checkpoint-5"
     helpers = store.save(NEW, ".dispatch/choices")
-    for wrong in (path, store.root.execution(NEW), store.root.path, elsewhere, helpers, "/", "", "exec", "../x"):
+    no_saves = (path, store.root.execution(NEW), store.root.path, elsewhere, above, helpers, "/", "", "exec", "../x")
+    for wrong in no_saves:
         with pytest.raises(BadDataError):
             store.root.publish(SECOND, 5, wrong, attempt=NEW)
     assert store.root.listing() == []
+
+
+def test_a_save_of_one_file(store: Store) -> None:
+    path = store.save_file(OLD, "last.pt")
+    publication = store.root.publish(FIRST, 5, path, attempt=OLD)
+    latest = store.again().latest()
+    assert latest is not None
+    assert (latest.publication, latest.path) == (publication, path)
+    store.root.publish(FIRST, 6, store.save(OLD, "last.pt.d"), attempt=OLD)
+    assert [p.step for p in store.again().listing()] == [6, 5]
 
 
 def test_a_missing_or_empty_save_is_not_published(store: Store) -> None:
@@ -193,3 +206,44 @@ def test_latest_is_the_greatest_whatever_the_order(store: Store, many: list[tupl
         assert latest is not None
         assert (latest.publication.epoch, latest.publication.step) == max(before)
     assert {(p.epoch, p.step) for p in store.root.listing()} == before
+
+
+def test_who_has_claimed_it(store: Store) -> None:
+    assert store.root.owners() == {}
+    store.root.claim("elder", 0)
+    store.root.claim("heir", 3)
+    assert store.again().owners() == {0: "elder", 3: "heir"}
+
+
+def test_executions_and_what_is_in_them(store: Store) -> None:
+    """Names as bytes, sorted; what is not there has none."""
+    assert store.root.executions() == []
+    assert store.root.entries(f"exec/{OLD}/kept".encode()) == []
+    store.save(OLD, "checkpoint-5")
+    store.save(NEW, "checkpoint-7")
+    store.save(OLD, "checkpoint-10")
+    assert store.again().executions() == sorted([OLD, NEW])
+    assert store.root.entries(f"exec/{OLD}".encode())[-2:] == [b"checkpoint-10", b"checkpoint-5"]
+
+
+def test_removing_takes_the_save_and_nothing_else(store: Store) -> None:
+    """The publication stays; what is gone already is nobody's success."""
+    first = store.root.publish(FIRST, 5, store.save(OLD, "checkpoint-5"), attempt=OLD)
+    second = store.root.publish(FIRST, 50, store.save(OLD, "checkpoint-50"), attempt=OLD)
+    assert store.root.remove(first.path)
+    assert not store.again().remove(first.path)
+    assert not store.root.remove(b"exec/nobody/kept/checkpoint-5")
+    assert store.root.entries(f"exec/{OLD}".encode())[-1] == b"checkpoint-50"
+    assert store.again().listing() == [second, first]
+    latest = store.root.latest()
+    assert latest is not None
+    assert latest.publication == second
+
+
+def test_the_names_of_publications_are_given_as_they_are(store: Store) -> None:
+    """For who names all that do not parse, and not only the first."""
+    assert store.root.names() == []
+    made = store.root.publish(FIRST, 5, store.save(OLD, "checkpoint-5"), attempt=OLD)
+    store.plant("junk")
+    assert sorted(store.again().names()) == sorted([made.name, "junk"])
+    store.root.check_published(made.name)

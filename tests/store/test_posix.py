@@ -430,8 +430,9 @@ def test_probe_refuses_by_name(
     mounts = tmp_path / "mountinfo"
     mounts.write_text(f"1 0 0:1 / / rw - {kind} source {options}\n")
     monkeypatch.setattr(probing, "MOUNTS", str(mounts))
-    with pytest.raises(CannotCreateError):
+    with pytest.raises(CannotCreateError) as caught:
         probe(root, NEW)
+    assert ("s3://" in caught.value.line()) == kind.startswith("fuse.")
 
 
 def test_a_disk_of_64_kib(tmp_path: Path) -> None:

@@ -107,6 +107,12 @@ def test_no_root() -> None:
         find_place({}, root=None)
 
 
+def test_a_root_in_s3() -> None:
+    with pytest.raises(UsageError, match="s3://bucket/run") as caught:
+        find_place({}, root="s3://bucket/run")
+    assert "dispatch publish" in caught.value.line()
+
+
 def test_resume_is_never_empty() -> None:
     """C091: on a first start the resume variable is not there at all."""
     place = find_place(MANAGED, root=None)

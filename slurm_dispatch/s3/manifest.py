@@ -1,0 +1,127 @@
+"""What a save in S3 was when it was published, and how it was known to be whole.
+
+``exec/<attempt>/.dispatch/save-<name>``, as on a POSIX root (``store.manifest``); the digest is over the keys, sizes
+and entity tags of its objects, so that a saver that writes over a published save is seen.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+from concurrent.futures import ThreadPoolExecutor
+from typing import TYPE_CHECKING
+
+from slurm_dispatch.errors import BadDataError, CorruptError, StoreError
+from slurm_dispatch.store.manifest import PREFIX, SIZE_MAX, Manifest, SaveState, parse, render
+from slurm_dispatch.store.sound import Condition, Found
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from slurm_dispatch.model.publication import Publication
+    from slurm_dispatch.s3.bucket import Meta
+    from slurm_dispatch.s3.root import S3Root
+    from slurm_dispatch.store.whole import Proof
+
+LOOKERS = 16
+"""Saves that are looked at together; each look waits for the store most of its time."""
+
+
+def manifest_of(objects: Sequence[Meta], save: str, proof: Proof) -> Manifest:
+    """The manifest of the objects of the save whose key is ``save``."""
+    digest = hashlib.sha256()
+    for one in sorted(objects, key=lambda meta: meta.key):
+        name = one.key[len(save) :].encode("utf-8")
+        digest.update(b"%d %d\0%s\0%s\0" % (one.size, len(name), name, one.tag.encode("utf-8")))
+    return Manifest(proof, len(objects), sum(one.size for one in objects), digest.hexdigest())
+
+
+def write_manifest(root: S3Root, path: bytes, manifest: Manifest) -> None:
+    """Leave it for the save at ``path`` (relative to the root)."""
+    root.bucket.replace(_key(root, path), render(path, manifest), root.bucket.deadline())
+
+
+def read_manifest(root: S3Root, path: bytes) -> Manifest | None:
+    """What was left for the save at ``path``, or ``None`` if nothing was.
+
+    :raises CorruptError: it is there and does not parse.
+    """
+    key = _key(root, path)
+    content = root.bucket.read(key, root.bucket.deadline(), length=SIZE_MAX)
+    return None if content is None else parse(content, path, f"s3://{root.place.bucket}/{key}")
+
+
+def forget_manifest(root: S3Root, path: bytes) -> None:
+    """Remove what was left for the save at ``path``, which is about to go; nothing of another save of its name."""
+    if path.count(b"/") < 2:
+        return
+    try:
+        if read_manifest(root, path) is None:
+            return
+    except CorruptError:
+        return  # nobody knows whose it is
+    root.bucket.remove(_key(root, path), root.bucket.deadline())
+
+
+def record(root: S3Root, path: bytes, proof: Proof) -> None:
+    """Leave what the save at ``path`` is now, unless that was done before."""
+    if read_manifest(root, path) is None:
+        objects = root.save_objects(path, root.bucket.deadline())
+        write_manifest(root, path, manifest_of(objects, root.place.key(os.fsdecode(path)), proof))
+
+
+def state_of(root: S3Root, publication: Publication) -> SaveState:
+    """The save as it is now, against its manifest.
+
+    :raises StoreError: it could not be looked.
+    """
+    objects = root.save_objects(publication.path, root.bucket.deadline())
+    if not any(one.size for one in objects):
+        return SaveState.GONE
+    manifest = read_manifest(root, publication.path)
+    if manifest is None:
+        return SaveState.UNRECORDED
+    if manifest_of(objects, root.place.key(os.fsdecode(publication.path)), manifest.proof) != manifest:
+        return SaveState.CHANGED
+    return SaveState(manifest.proof.value)
+
+
+def inspect(root: S3Root, publication: Publication) -> Found:
+    """Look at a publication's save: the keys, sizes and tags of its objects. What is in them is not read.
+
+    :returns: ``UNKNOWN`` where it could not be looked; never raises for what is wrong with one save.
+    """
+    try:
+        objects = root.save_objects(publication.path, root.bucket.deadline())
+        manifest = read_manifest(root, publication.path)
+    except CorruptError as error:
+        return Found(Condition.CHANGED, str(error))
+    except (StoreError, BadDataError) as error:
+        return Found(Condition.UNKNOWN, str(error))
+    files, size = len(objects), sum(one.size for one in objects)
+    if not size:
+        was = "" if manifest is None else f"it had {manifest.files} objects with {manifest.size} bytes"
+        return Found(Condition.GONE, was or "not one object with a byte is left")
+    if manifest is None:
+        return Found(Condition.UNRECORDED, "it was published without a manifest", files, size)
+    if manifest_of(objects, root.place.key(os.fsdecode(publication.path)), manifest.proof) != manifest:
+        return Found(Condition.CHANGED, "names, sizes or tags are not what they were", files, size)
+    return Found(Condition.WHOLE, f"{manifest.proof} when it was published, and unchanged", files, size)
+
+
+def states_of(root: S3Root, publications: Sequence[Publication]) -> list[SaveState | StoreError]:
+    """:func:`state_of` of each, many at once; an error in the place of what could not be looked at."""
+
+    def one(publication: Publication) -> SaveState | StoreError:
+        try:
+            return state_of(root, publication)
+        except StoreError as error:
+            return error
+
+    with ThreadPoolExecutor(LOOKERS) as lookers:
+        return list(lookers.map(one, publications))
+
+
+def _key(root: S3Root, path: bytes) -> str:
+    parts = path.decode("utf-8").split("/")
+    return root.place.key("exec", parts[1], ".dispatch", PREFIX + parts[-1])

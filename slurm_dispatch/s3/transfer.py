@@ -1,0 +1,279 @@
+"""A save on its way to S3 and back: many files at once, large ones in parts, and whole or not at all.
+
+The law of this module: *an upload that returned is the save, object for file; one that did not is no publication, and
+the next one goes on with what is not there yet; a download is under its name only when every byte of it is on disk.*
+
+Which file an object was stands with it as metadata, a digest over the file's inode, size and times: a file that is
+there already is not sent again, and of an answer that was lost the object itself tells whether it is ours.
+"""
+
+from __future__ import annotations
+
+import functools
+import hashlib
+import os
+import secrets
+import time
+from concurrent.futures import FIRST_EXCEPTION, ThreadPoolExecutor, wait
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from slurm_dispatch.durable import TEMPORARY_PREFIX, open_folder, sync_folder
+from slurm_dispatch.errors import AbsentError, BadDataError, CannotCreateError, StoreError, show, store_error
+from slurm_dispatch.s3.deadline import Deadline
+from slurm_dispatch.s3.place import is_plain
+from slurm_dispatch.store.remove import remove_tree
+from slurm_dispatch.store.whole import look
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+    from concurrent.futures import Future
+
+    from slurm_dispatch.s3.bucket import Meta
+    from slurm_dispatch.s3.root import S3Root
+
+FILES_AT_ONCE = 8
+RANGE_BYTES = 16 << 20
+"""What one request of a download reads."""
+FILE_S = 300.0
+RATE_MIN = 256 << 10
+"""Bytes a second: a file that takes longer than :data:`FILE_S` and its size at this rate has a store that hangs."""
+SAY_EVERY_S = 10.0
+_MAKE = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
+
+
+@dataclass(frozen=True, slots=True)
+class _File:
+    """A file of a save: its path in it, empty for a save of one file."""
+
+    path: str
+    size: int
+    token: str
+
+
+class Meter:
+    """Says now and then how far a transfer is.
+
+    :param doing: what is under way (``"uploading checkpoint-500"``).
+    :param say: gets a line.
+    """
+
+    def __init__(self, doing: str, say: Callable[[str], None] | None, *, every_s: float = SAY_EVERY_S) -> None:
+        self._doing = doing
+        self._say = say
+        self._every_s = every_s
+        self._begun = self._said = time.monotonic()
+        self._files = self._bytes = self._of_files = self._of_bytes = 0
+
+    def begin(self, files: int, size: int) -> None:
+        """So much is to be done."""
+        self._of_files, self._of_bytes = files, size
+
+    def add(self, files: int, size: int) -> None:
+        """So much more is done."""
+        self._files += files
+        self._bytes += size
+        now = time.monotonic()
+        if self._say is not None and (now - self._said >= self._every_s or self._files == self._of_files):
+            self._said = now
+            rate = self._bytes / max(now - self._begun, 1e-3) / 2**20
+            self._say(
+                f"{self._doing}: {self._bytes / 2**20:,.1f} of {self._of_bytes / 2**20:,.1f} MiB, "
+                f"{self._files} of {self._of_files} files, {rate:,.0f} MiB/s"
+            )
+
+
+def upload(
+    root: S3Root, attempt: str, source: str, *, name: str | None = None, say: Callable[[str], None] | None = None
+) -> bytes:
+    """Bring the save at ``source``, a folder or a file, to ``exec/<attempt>/<name>`` of the root.
+
+    Called again after it was broken off, it sends only what is not there. What else is below that name, left by an
+    earlier save of it, goes. Empty folders have no place in S3.
+
+    :param name: the source's own unless given; may have several components.
+    :returns: the path to publish.
+    :raises BadDataError: it is not there, is empty, changed meanwhile, or has what S3 has not: links, special files,
+        names that are not UTF-8.
+    :raises CannotCreateError: that save is published already; nothing of it is touched.
+    :raises StoreError: it is not there whole; the same again is safe.
+    """
+    relative = root.relative_save(attempt, f"exec/{attempt}/{name or os.path.basename(source.rstrip('/'))}")
+    files = _files(source)
+    if any(one.path == relative for one in root.listing()):
+        raise CannotCreateError(f"save {show(relative)} is published already", hint="publish another step's")
+    key = root.place.key(relative.decode("utf-8"))
+    there = {meta.key: meta.size for meta in root.save_objects(relative, root.bucket.deadline())}
+    meter = Meter(f"uploading {show(relative)}", say)
+    meter.begin(len(files), sum(one.size for one in files))
+
+    def send(one: _File) -> tuple[int, int]:
+        target = _below(key, one.path)
+        deadline = _for(one.size)
+        if there.get(target) != one.size or root.bucket.sent(target, deadline) != (one.size, one.token):
+            root.bucket.send(target, _below(source, one.path), one.size, one.token, deadline)
+        return 1, one.size
+
+    _all([functools.partial(send, one) for one in files], meter)
+    if _files(source) != files:
+        raise BadDataError(f"save {show(source)} changed while it was uploaded")
+    _settle(root, relative, {_below(key, one.path): one.size for one in files})
+    return relative
+
+
+def download(root: S3Root, relative: bytes, target: str, *, say: Callable[[str], None] | None = None) -> None:
+    """Bring the save at ``relative`` to the root to the local path ``target``, durable, whole or not at all.
+
+    :param target: absolute; nothing may be there, and the folder above it must be.
+    :raises AbsentError: the save went meanwhile: ask for the latest again.
+    :raises BadDataError: it changed meanwhile, or has names that cannot be files.
+    :raises CannotCreateError: something is at ``target``.
+    :raises StoreError: the store, or the disk.
+    """
+    if os.path.lexists(target):
+        raise CannotCreateError(f"{show(target)} is there already", hint="remove it, or give another folder")
+    objects = root.save_objects(relative, root.bucket.deadline())
+    if not objects:
+        raise AbsentError(f"save {show(relative)} of {show(root.path)} is gone")
+    key = root.place.key(relative.decode("utf-8"))
+    paths = {meta.key: meta.key[len(key) + 1 :] for meta in objects}
+    _check_names(relative, list(paths.values()))
+    parent = os.path.dirname(target)
+    temporary = os.path.join(parent, f"{TEMPORARY_PREFIX}{secrets.token_hex(8)}")
+    meter = Meter(f"downloading {show(relative)}", say)
+    meter.begin(len(objects), sum(meta.size for meta in objects))
+    try:
+        folders = _make(temporary, paths)
+        _all([act for meta in objects for act in _reads(root, meta, _below(temporary, paths[meta.key]))], meter)
+        if root.save_objects(relative, root.bucket.deadline()) != objects:
+            raise BadDataError(f"save {show(relative)} of {show(root.path)} changed while it was downloaded")
+        for folder in reversed(folders):
+            sync_folder(folder)
+        os.rename(temporary, target)
+        sync_folder(parent)
+    except OSError as error:
+        raise store_error(error, "writing", error.filename or temporary) from error
+    finally:
+        _remove(parent, os.path.basename(temporary))
+
+
+def _files(source: str) -> list[_File]:
+    """The files of a local save.
+
+    :raises BadDataError: as :func:`upload`.
+    """
+    seen = look(source, read=False)
+    if seen is None:
+        raise BadDataError(f"save {show(source)} is not there")
+    if not seen.size:
+        raise BadDataError(f"save {show(source)} is empty", hint="no file in it has a byte")
+    files: list[_File] = []
+    for entry in seen.entries:
+        path = os.fsdecode(entry.path)
+        if entry.kind in {"l", "s"}:
+            raise BadDataError(f"save {show(source)} has what S3 has not, a link or special file: {show(path)}")
+        if path and not is_plain(path):
+            raise BadDataError(f"save {show(source)} has a name that is no plain UTF-8: {show(path)}")
+        if entry.kind == "f":
+            identity = f"{entry.inode} {entry.size} {entry.mtime_ns}"
+            files.append(_File(path, entry.size, hashlib.sha256(identity.encode()).hexdigest()))
+    # The large ones first: the last to end is then a small one.
+    return sorted(files, key=lambda one: (-one.size, one.path))
+
+
+def _settle(root: S3Root, relative: bytes, wanted: dict[str, int]) -> None:
+    """See that the save is what was sent, and take away what an earlier one of its name has left."""
+    deadline = root.bucket.deadline()
+    there = {meta.key: meta.size for meta in root.save_objects(relative, deadline)}
+    for key in there.keys() - wanted.keys():
+        root.bucket.remove(key, deadline)
+    for key, size in wanted.items():
+        if there.get(key) != size:
+            raise StoreError(f"object s3://{root.place.bucket}/{show(key)} is not there as it was sent")
+
+
+def _reads(root: S3Root, meta: Meta, file: str) -> list[Callable[[], tuple[int, int]]]:
+    """What brings one object, in ranges; the file is there, and as large as it will be."""
+    starts = range(0, meta.size, RANGE_BYTES) or [0]
+
+    def read(start: int) -> tuple[int, int]:
+        length = min(RANGE_BYTES, meta.size - start)
+        body = root.bucket.part(meta.key, start, length, _for(length), large=True)
+        if body is None:
+            raise AbsentError(f"object s3://{root.place.bucket}/{show(meta.key)} is gone")
+        if len(body) != length:
+            raise BadDataError(f"object s3://{root.place.bucket}/{show(meta.key)} changed while it was downloaded")
+        descriptor = os.open(file, os.O_WRONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
+        try:
+            done = 0
+            while done < length:
+                done += os.pwrite(descriptor, body[done:], start + done)
+            os.fsync(descriptor)
+        finally:
+            os.close(descriptor)
+        return int(start == 0), length
+
+    return [functools.partial(read, start) for start in starts]
+
+
+def _make(temporary: str, paths: dict[str, str]) -> list[str]:
+    """Make the files, empty, and the folders above them; returns the folders, outer before inner."""
+    folders: list[str] = []
+    if list(paths.values()) != [""]:
+        os.mkdir(temporary)
+        folders.append(temporary)
+    for path in sorted(paths.values()):
+        above = temporary
+        for part in path.split("/")[:-1]:
+            above = os.path.join(above, part)
+            if above not in folders:
+                os.mkdir(above)
+                folders.append(above)
+        descriptor = os.open(_below(temporary, path), _MAKE, 0o666)
+        try:
+            os.fsync(descriptor)
+        finally:
+            os.close(descriptor)
+    return folders
+
+
+def _check_names(relative: bytes, paths: Sequence[str]) -> None:
+    """Refuse keys of which no files can be made: a name that is a file and a folder, or leads elsewhere."""
+    folders = {path[:at] for path in paths for at, letter in enumerate(path) if letter == "/"}
+    for path in paths:
+        if path in folders or (path and not is_plain(path)):
+            raise BadDataError(f"save {show(relative)} has an object that can be no file: {show(path)}")
+
+
+def _all(acts: Sequence[Callable[[], tuple[int, int]]], meter: Meter) -> None:
+    """Do all, several at once; the first error ends it, and what has not begun is not begun."""
+    with ThreadPoolExecutor(FILES_AT_ONCE) as workers:
+        waiting: set[Future[tuple[int, int]]] = {workers.submit(act) for act in acts}
+        try:
+            while waiting:
+                done, waiting = wait(waiting, timeout=1.0, return_when=FIRST_EXCEPTION)
+                for one in done:
+                    meter.add(*one.result())
+        finally:
+            for one in waiting:
+                one.cancel()
+
+
+def _for(size: int) -> Deadline:
+    return Deadline(FILE_S + size / RATE_MIN)
+
+
+def _below(folder: str, path: str) -> str:
+    return f"{folder}/{path}" if path else folder
+
+
+def _remove(parent: str, name: str) -> None:
+    """Take away what was not finished; it is no harm where that fails, and is swept by its name."""
+    try:
+        descriptor = open_folder(parent)
+        try:
+            remove_tree(descriptor, os.fsencode(name))
+        finally:
+            os.close(descriptor)
+    except (OSError, StoreError):
+        pass
