@@ -29,8 +29,7 @@ if TYPE_CHECKING:
     from docker.rig import Cluster
 
 PROGRAM = "/src/tests/trials/transformers_run.py"
-PYTHON = "/src/.venv-savers/python/bin/python3"
-PACKAGES = "/src/.venv-savers/packages"
+PYTHON = "/src/.venv-savers/on-node"
 STEP_TIME_S = 0.1
 WAIT_S = 300.0
 """How long a step of a trial may take: a start of torch is 5 s of processor time, and there are many."""
@@ -39,7 +38,6 @@ SLOWER = 2 * STEP_TIME_S / STEP_S
 SCRIPT = """#!/bin/sh
 #SBATCH --job-name={name} --partition=low --ntasks=1 --output={folder}/out-%j
 {directives}
-export PYTHONPATH={packages}
 exec {watch}srun nice -n 10 {python} {program} --log_dir {logs} --stop-file {folder}/stop --step-time {step_time} \\
     --save_steps {save_steps} {words}
 """
@@ -58,7 +56,7 @@ class OnCluster(ABC):
     def script(self, directives: str, watch: str, words: str) -> str:
         job = self.job
         return SCRIPT.format(
-            name=job.name, folder=job.folder, directives=directives, packages=PACKAGES, watch=watch, python=PYTHON,
+            name=job.name, folder=job.folder, directives=directives, watch=watch, python=PYTHON,
             program=PROGRAM, logs=job.logs, step_time=STEP_TIME_S, save_steps=SAVE_STEPS, words=words,
         )
 
