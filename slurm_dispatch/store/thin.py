@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING
 from slurm_dispatch.durable import TEMPORARY_PREFIX
 from slurm_dispatch.errors import AbsentError, BadDataError, StoreError, show
 from slurm_dispatch.model.identity import check_attempt
+from slurm_dispatch.store.best import read_best
 from slurm_dispatch.store.choice import read_choice
 from slurm_dispatch.store.folders import enter
 from slurm_dispatch.store.manifest import PREFIX
@@ -26,6 +27,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from slurm_dispatch.model.publication import Publication
+    from slurm_dispatch.store.best import Best
     from slurm_dispatch.store.root import CheckpointRoot
 
 _OURS = re.compile(re.escape(TEMPORARY_PREFIX.encode()) + rb"[0-9a-f]{16}")
@@ -62,8 +64,8 @@ def thin(
     Stay: the last ``keep_root`` published saves of the whole root, the one with the greatest step, the last
     ``keep_own`` published saves of this execution. Go, of executions whose epoch is known to be lower: published
     saves, ``kept/``, ``resume/``, temporary names, and top-level names for which ``is_save(name)`` is true (the job's
-    ``--pattern``). Of this execution: older saves in ``kept/``, and ``resume/``. Never anything else, never through
-    a link.
+    ``--pattern``), and ``best/`` where this execution has a best save that is as good. Of this execution: older saves
+    in ``kept/``, and ``resume/``. Never anything else, never through a link.
 
     :param epoch: of this execution. Executions of the same epoch or of none that is known are left alone.
     :param keep_own: 1 or more.
@@ -85,6 +87,10 @@ def thin(
     stay.add(max(publications, key=lambda publication: publication.step).path)
     work = _Thinning(root, stay, is_save)
     work.own(attempt, own)
+    try:
+        work.best = read_best(root, attempt)
+    except (BadDataError, StoreError) as error:
+        work.trouble.append(str(error))
     for older in _older(root, attempt, epoch, publications):
         work.older(older, published.get(older, []))
     return Thinned(tuple(work.removed), tuple(work.trouble))
@@ -133,6 +139,7 @@ class _Thinning:
         self.root = root
         self.stay = stay
         self.is_save = is_save
+        self.best: Best | None = None
         self.removed: list[bytes] = []
         self.trouble: list[str] = []
 
@@ -150,9 +157,25 @@ class _Thinning:
         for folder in (b"kept", b"resume"):
             for name in self._list(prefix + b"/" + folder):
                 self._remove(b"/".join((prefix, folder, name)))
+        if self._is_outdone(attempt):
+            for name in self._list(prefix + b"/best"):
+                self._remove(prefix + b"/best/" + name)
         for name in self._list(prefix):
             if _OURS.fullmatch(name) or self._is_save(name):
                 self._remove(prefix + b"/" + name)
+
+    def _is_outdone(self, attempt: str) -> bool:
+        """Whether this execution's best save is as good as that of an older one: taken over, or outdone."""
+        if self.best is None or not os.path.lexists(self.best.path):
+            return False
+        try:
+            theirs = read_best(self.root, attempt)
+        except (BadDataError, StoreError):
+            return False  # not known: left alone
+        if theirs is None:
+            return True  # its record comes after its save, and it has none yet
+        same = theirs.same_measure(self.best.metric, self.best.greater_is_better)
+        return same and not theirs.beats(self.best.score)
 
     def _remove_published(self, paths: list[bytes]) -> None:
         """Remove those that are still there: most went in earlier passes, and one look a folder tells which."""
@@ -165,7 +188,7 @@ class _Thinning:
                 self._remove(path)
 
     def _is_save(self, name: bytes) -> bool:
-        if self.is_save is None or name in {b"kept", b"resume", b".dispatch"}:
+        if self.is_save is None or name in {b"kept", b"resume", b"best", b".dispatch"}:
             return False
         final = final_name(name)
         return self.is_save(name) or (final is not None and self.is_save(final))
@@ -218,7 +241,7 @@ class _Thinning:
     def _forget(self, relative: bytes) -> None:
         """Remove the manifest of a save that is gone: one a publication would pile up as long as the job lives."""
         parts = relative.split(b"/")
-        if len(parts) < 3 or parts[-2] == b"resume":
+        if len(parts) < 3 or parts[2] in {b"resume", b"best"}:
             return
         try:
             folder = self._open(b"/".join((*parts[:2], b".dispatch")))

@@ -1,11 +1,16 @@
 #!/usr/bin/env python3
-"""One run of the real ``transformers.Trainer``, for the trials on the cluster; ``--tell SAVE`` says what a save is made of.
+"""One run of the real ``transformers.Trainer`` in the trials on the cluster; ``--tell`` says what a save is made of.
 
 The Trainer is the library's own, with ``save_total_limit=1``: a tiny GPT-2 made from a configuration learns random
 tokens on the CPU. What is added only tells who did what: each entry of ``log_history`` carries the run's name (its
 *branch*), and the model has a buffer with the run and the step that wrote its weights. Written are the lines that
-``demo/witness.py`` reads. Runs under the interpreter of ``tools/make-savers``; ``--tell`` needs the standard library
-only.
+``demo/witness.py`` reads.
+
+Loading the libraries takes 5 s of a processor, for each run. So ``--serve SOCKET`` loads them once on each node,
+under the interpreter of ``tools/make-savers``, and forks a run whenever a task asks for one with ``--by SOCKET``.
+Such a run has the task's environment and has left its job, as a daemon does: no signal of the job's end reaches it,
+and it lives as long as the trial wants. The task waits for it, as a launcher does. ``--tell`` and ``--by`` need the
+standard library only.
 """
 
 from __future__ import annotations
@@ -79,9 +84,6 @@ def tell(save: str) -> dict[str, Any]:
 
 def train(options: argparse.Namespace) -> None:
     """Train for ever, from the save that was given or from nothing."""
-    for name in ("OMP_NUM_THREADS", "MKL_NUM_THREADS"):
-        os.environ[name] = "1"
-    os.environ["HF_HUB_OFFLINE"] = "1"
     log = Log(options.log_dir, options.branch)
     began = float(os.environ.get("SLURM_JOB_START_TIME", time.time()))
     signal.signal(signal.SIGTERM, lambda number, _: log.write("signal", signal=number))  # trapped: it goes on
@@ -90,7 +92,6 @@ def train(options: argparse.Namespace) -> None:
     from transformers import GPT2Config, GPT2LMHeadModel, Trainer, TrainerCallback, TrainingArguments
     from transformers.trainer_utils import get_last_checkpoint
 
-    torch.set_num_threads(1)
     torch.manual_seed(7)
     config = GPT2Config(vocab_size=TOKENS, n_positions=LENGTH, n_embd=32, n_layer=2, n_head=2)
     model = GPT2LMHeadModel(config)
@@ -136,34 +137,69 @@ def train(options: argparse.Namespace) -> None:
         raise
 
 
-def leave_the_job() -> bool:
-    """Fork into a session of its own, as daemons do, so that the run lives as long as the trial wants.
-
-    :returns: true in the run. The first process stays, as a launcher does, until the run is gone.
-    """
-    read, write = os.pipe()
-    if os.fork() == 0:
-        os.setsid()
-        writer = os.fork()
-        if writer:
-            os.write(write, str(writer).encode())
-            os._exit(0)
-        os.close(read)
-        os.close(write)
-        null = os.open(os.devnull, os.O_RDWR)
-        for number in range(2):  # the job's output must not wait for the run
-            os.dup2(null, number)
-        os.dup2(os.open(f"{OPTIONS.log_dir}/said.{os.getpid()}", os.O_WRONLY | os.O_CREAT, 0o644), 2)
-        return True
-    os.close(write)
-    writer = int(os.read(read, 32))
-    os.wait()
+def ask(socket_path: str, argv: list[str]) -> int:
+    """Have the server of this node fork a run with these words and this process's environment; wait for its end."""
+    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as connection:
+        connection.connect(socket_path)
+        connection.sendall(json.dumps({"argv": argv, "environ": dict(os.environ)}).encode() + b"\n")
+        with connection.makefile("r") as answer:
+            run = int(answer.readline())
     while True:
         try:
-            os.kill(writer, 0)
+            os.kill(run, 0)
         except ProcessLookupError:
-            return False
+            return 0
         time.sleep(0.2)
+
+
+def serve(socket_path: str) -> None:
+    """Load the libraries, then fork a run for each that asks. The socket is there once they are loaded."""
+    for name in ("OMP_NUM_THREADS", "MKL_NUM_THREADS"):
+        os.environ[name] = "1"
+    os.environ["HF_HUB_OFFLINE"] = "1"
+    import torch
+    import transformers.trainer  # noqa: F401 (all that a run needs of it)
+
+    torch.set_num_threads(1)
+    signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # runs are reaped by the kernel
+    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as listening:
+        listening.bind(f"{socket_path}.new")
+        listening.listen(64)
+        os.rename(f"{socket_path}.new", socket_path)
+        while True:
+            connection, _ = listening.accept()
+            with connection, connection.makefile("r") as asked:
+                request = json.loads(asked.readline())
+                child = os.fork()
+                if child == 0:
+                    listening.close()
+                    connection.close()
+                    run(request["argv"], request["environ"])
+                connection.sendall(f"{child}\n".encode())
+
+
+def run(argv: list[str], environ: dict[str, str]) -> None:
+    """In the fork: become the run. Does not return."""
+    status = 1
+    try:
+        os.setsid()
+        signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+        os.environ.clear()
+        os.environ.update(environ)
+        options = parse(argv)
+        os.makedirs(options.log_dir, exist_ok=True)
+        said = os.open(f"{options.log_dir}/said.{os.getpid()}", os.O_WRONLY | os.O_CREAT, 0o644)
+        for number in (1, 2):
+            os.dup2(said, number)
+        train(options)
+        status = 0
+    except BaseException:  # the outermost frame of a process
+        import traceback
+
+        traceback.print_exc()
+    finally:
+        sys.stderr.flush()
+        os._exit(status)
 
 
 def parse(argv: list[str]) -> argparse.Namespace:
@@ -172,10 +208,12 @@ def parse(argv: list[str]) -> argparse.Namespace:
     add("--output_dir", help="where the saves go")
     add("--resume_from_checkpoint", metavar="PATH", help="a save, or 'last': what get_last_checkpoint finds")
     add("--log_dir", help="where the run's own log goes")
-    add("--branch", default=os.environ.get("DISPATCH_EPOCH"), help="the run's name, a number (default: DISPATCH_EPOCH)")
+    add("--branch", default=os.environ.get("DISPATCH_EPOCH"), help="the run's name (default: DISPATCH_EPOCH)")
     add("--stop-file", default="", metavar="PATH", help="end as soon as this file is there")
     add("--step-time", type=float, default=0.1, help="seconds that a step takes, at least")
     add("--save_steps", type=int, default=5, help="save every so many steps")
+    add("--serve", metavar="SOCKET", help="load the libraries and fork runs")
+    add("--by", metavar="SOCKET", help="have the server there fork this run")
     add("--tell", metavar="SAVE", help="print what a save is made of; or of the last save, with --output_dir")
     return parser.parse_args(argv)
 
@@ -186,8 +224,9 @@ def last_in(folder: str) -> str | None:
     return os.path.join(folder, max(found)[1]) if found else None
 
 
-def main(options: argparse.Namespace) -> int:
-    """0 done; 1 a save that cannot be read."""
+def main(argv: list[str]) -> int:
+    """0, however the run ended: its own log says it."""
+    options = parse(argv)
     if options.tell:
         save = last_in(options.output_dir) if options.tell == "last" else options.tell
         try:
@@ -195,12 +234,10 @@ def main(options: argparse.Namespace) -> int:
         except (OSError, ValueError, KeyError, struct.error) as error:
             print(json.dumps({"save": save, "broken": f"{type(error).__name__}: {error}"[:200]}))
         return 0
-    os.makedirs(options.log_dir, exist_ok=True)
-    if leave_the_job():
-        train(options)
-    return 0
+    if options.serve:
+        serve(options.serve)
+    return ask(options.by, argv)
 
 
 if __name__ == "__main__":
-    OPTIONS = parse(sys.argv[1:])
-    sys.exit(main(OPTIONS))
+    sys.exit(main(sys.argv[1:]))

@@ -1,4 +1,4 @@
-"""``python -m tests.trials.transformers_table``: the trials with the real Trainer, and ``docs/trials-transformers.md``."""
+"""``python -m tests.trials.transformers_table``: trials of the real Trainer; ``docs/trials-transformers.md``."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 from docker.rig import Cluster
 from tests.trials.__main__ import kind_of
-from tests.trials.transformers_trial import DESIGNS, OnCluster, Ours, run_trial
+from tests.trials.transformers_trial import DESIGNS, OnCluster, Ours, load, run_trial
 from tests.trials.trial import Schedule
 
 ROUNDS = 40
@@ -46,10 +46,11 @@ def table(results: list[Result], rounds: int, base: int) -> str:
         "",
         f"The same trial {rounds} times with each design on the cluster (`make trials`, seeds {base} to",
         f"{base + rounds - 1}): the `Trainer` of transformers 5.24 with `save_total_limit=1` trains a tiny GPT-2 and",
-        "traps SIGTERM; it is told to end and goes on saving, stalled for a while in half of the trials; its replacement",
-        "is submitted at once and resumes. Then both are killed. A design loses a trial if the replacement cannot go on,",
-        "or if the save that a third run would load is not whole, or not made of the steps of run 1 up to a save that was",
-        "there when it was replaced and of run 2 up to its last save. `tests/trials/transformers_trial.py` says the rest.",
+        "traps SIGTERM; it is told to end and goes on saving, stalled for a while in half of the trials; its",
+        "replacement is submitted at once and resumes. Then both are killed. A design loses a trial if the",
+        "replacement cannot go on, or if the save that a third run would load is not whole, or is not made of the",
+        "steps of run 1 up to a save that was there when it was replaced and of run 2 up to its last save.",
+        "`tests/trials/transformers_trial.py` says the rest.",
         "",
         "| design | trials | lost | how |",
         "|---|---|---|---|",
@@ -68,13 +69,14 @@ def main() -> int:
     parser.add_argument("--rounds", type=int, default=ROUNDS, help="trials of each design")
     parser.add_argument("--side-by-side", type=int, default=SIDE_BY_SIDE, help="trials at once")
     parser.add_argument("--seed", type=int, default=secrets.randbelow(10**6), help="the first seed")
-    parser.add_argument("--out", default="docs/trials-transformers.md", help="where the table goes; '' prints it only")
+    parser.add_argument("--out", default="docs/trials-transformers.md", help="'' prints it only")
     options = parser.parse_args()
     keep = bool(os.environ.get("DISPATCH_KEEP"))
     cluster = Cluster()
     cluster.up()
     try:
         cluster.reset()
+        load(cluster)
         results = run_all(cluster, options.rounds, options.seed, options.side_by_side)
     finally:
         if not keep:

@@ -6,8 +6,8 @@
 Both designs run the same program with ``save_total_limit=1``: in one folder that both share, as a job script without
 slurm-dispatch does, and through ``dispatch-watch`` with ``{dir}`` and ``{resume:...}``. Then a third run would load
 what the design calls the last save. It must be whole, of run 1 up to a save not before the last one that there was
-when run 2 was submitted, and of run 2 up to a save not before its last one; anything else is a loss, and so is a run 2
-that could not go on.
+when run 2 was submitted, and of run 2 up to a save not before its last one; anything else is a loss, and so is a run
+2 that could not go on.
 """
 
 from __future__ import annotations
@@ -19,28 +19,48 @@ from abc import ABC, abstractmethod
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from demo.mainjob import MARKER, MainJob
-from demo.witness import Account, Execution, account
 from docker.rig import ClusterError
 from tests.trials.trial import SAVE_STEPS, STEP_S, Lost, Schedule
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from demo.witness import Account, Execution
     from docker.rig import Cluster
 
 PROGRAM = "/src/tests/trials/transformers_run.py"
 PYTHON = "/src/.venv-savers/on-node"
 STEP_TIME_S = 0.1
+SERVER = "/tmp/transformers-run.sock"
+NODES = ("c1", "c2")
+"""Where the trials' jobs run: the libraries are loaded once on each."""
 WAIT_S = 300.0
-"""How long a step of a trial may take: a start of torch is 5 s of processor time, and there are many."""
+"""How long a step of a trial may take."""
 SLOWER = 2 * STEP_TIME_S / STEP_S
 """A save is made so much more seldom than in ``trial.py``, whose schedules are used."""
 SCRIPT = """#!/bin/sh
-#SBATCH --job-name={name} --partition=low --ntasks=1 --output={folder}/out-%j
+#SBATCH --job-name={name} --partition=low --exclude=c3 --ntasks=1 --output={folder}/out-%j
 {directives}
-exec {watch}srun nice -n 10 {python} {program} --log_dir {logs} --stop-file {folder}/stop --step-time {step_time} \\
-    --save_steps {save_steps} {words}
+exec {watch}srun python3 {program} --by {server} --log_dir {logs} --stop-file {folder}/stop \\
+    --step-time {step_time} --save_steps {save_steps} {words}
 """
+
+
+def load(cluster: Cluster, user: str = "ada") -> None:
+    """Load the libraries on the nodes; until the cluster's next reset."""
+    for node in NODES:
+        serve = f"nice -n 10 setsid {PYTHON} {PROGRAM} --serve {SERVER}"
+        cluster.sh(node, f"rm -f {SERVER}*; {serve} >/tmp/transformers-run.said 2>&1 &", user=user)
+    for node in NODES:
+
+        def loaded(node: str = node) -> bool:
+            return cluster.run(node, ["test", "-S", SERVER], check=False).status == 0
+
+        try:
+            cluster.wait_until(loaded, WAIT_S, f"the libraries to be loaded on {node}")
+        except ClusterError as error:
+            said = cluster.sh(node, "tail -n 20 /tmp/transformers-run.said")
+            raise ClusterError(f"{error}\nthe server said: {said}") from error
 
 
 class OnCluster(ABC):
@@ -56,7 +76,7 @@ class OnCluster(ABC):
     def script(self, directives: str, watch: str, words: str) -> str:
         job = self.job
         return SCRIPT.format(
-            name=job.name, folder=job.folder, directives=directives, watch=watch, python=PYTHON,
+            name=job.name, folder=job.folder, directives=directives, watch=watch, server=SERVER,
             program=PROGRAM, logs=job.logs, step_time=STEP_TIME_S, save_steps=SAVE_STEPS, words=words,
         )
 
