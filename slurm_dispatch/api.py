@@ -1,7 +1,7 @@
 """What a training can say itself, in Python: publish a save, ask for the latest, and keep the best one.
 
 Nothing of it is needed: ``dispatch-watch`` publishes without a line of Python. Both together are right, too: a save
-that both publish is kept once, and is one publication. The package itself has these names (``slurm_dispatch.publish``),
+that both publish is kept once, and is one publication. The package has these names too (``slurm_dispatch.publish``)
 and loads them when they are first used. All of it uses the standard library only, and raises the classes of
 :mod:`slurm_dispatch.errors`.
 

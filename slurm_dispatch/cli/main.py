@@ -34,6 +34,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "site": ("site", "Announce maintenance."),
     "publish": ("publish", "Publish a save by hand."),
     "latest": ("latest", "Print the path of the save to resume from."),
+    "result": ("result", "Print the folder of the execution that completed."),
     "ls": ("ls", "List the publications of a checkpoint root."),
     "ps": ("ps", "Show what of an execution still runs on this node."),
     "cessation": ("cessation", "Answer whether an execution has ceased, from what its nodes have said."),

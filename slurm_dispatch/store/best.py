@@ -160,6 +160,7 @@ def carry_best(
 
     :raises StoreError: the disk, or it changed at each of several tries.
     """
+    trouble: StoreError | None = None
     for _ in tries(TAKE_WAITS_S):
         found = best_of_all(root, metric, greater_is_better=greater_is_better)
         if found is None or found.path.startswith(os.path.join(root.execution(attempt), "")):
@@ -169,9 +170,10 @@ def carry_best(
                 root, attempt, found.path, epoch=epoch, step=found.step, metric=metric, score=found.score,
                 greater_is_better=greater_is_better, copy=copy,
             )
-        except (AbsentError, TransientError):
-            continue  # its execution has a better one now, or thinning took it because there is a better one
-    raise TransientError(f"taking the best save of {show(root.path)}: it changed or went each time it was tried")
+        except (AbsentError, TransientError) as error:
+            trouble = error  # its execution has a better one now, or thinning took it because there is a better one
+    what = f"taking the best save of {show(root.path)}: it changed or went each time it was tried"
+    raise TransientError(what) from trouble
 
 
 def _take(root: CheckpointRoot, attempt: str, source: bytes, copy: bool) -> bytes:
@@ -181,7 +183,7 @@ def _take(root: CheckpointRoot, attempt: str, source: bytes, copy: bool) -> byte
     for number in range(1, NAMES_MAX):
         place = folder if number == 1 else os.path.join(folder, b"%d" % number)
         path = os.path.join(place, name)
-        if path == source:
+        if path == source and os.path.lexists(path):
             return path
         if number > 1:
             os.close(_made(folder, b"%d" % number, root))

@@ -49,7 +49,7 @@ exec {watch}srun python3 {program} --by {server} --log_dir {logs} --stop-file {f
 def load(cluster: Cluster, user: str = "ada") -> None:
     """Load the libraries on the nodes; until the cluster's next reset."""
     for node in NODES:
-        serve = f"nice -n 10 setsid {PYTHON} {PROGRAM} --serve {SERVER}"
+        serve = f"setsid {PYTHON} {PROGRAM} --serve {SERVER}"
         cluster.sh(node, f"rm -f {SERVER}*; {serve} >/tmp/transformers-run.said 2>&1 &", user=user)
     for node in NODES:
 
