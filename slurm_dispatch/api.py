@@ -20,12 +20,13 @@ from slurm_dispatch.errors import (
     BadDataError,
     NotAllowedError,
     NotResumedError,
+    StoreError,
     TransientError,
     UsageError,
     show,
 )
 from slurm_dispatch.model.identity import check_attempt
-from slurm_dispatch.store.best import Best, best_of_all, carry_best, keep_best
+from slurm_dispatch.store.best import Best, best_of_all, carry_best, drop_outdone, keep_best
 from slurm_dispatch.store.choice import read_choice
 from slurm_dispatch.store.folders import tries
 from slurm_dispatch.store.keep import keep
@@ -292,7 +293,8 @@ def _thin(
             own, whole = numbers
             is_save = None if pattern is None else _is_save(pattern)
             thin(root, attempt, epoch=epoch, keep_own=own, keep_root=whole, is_save=is_save)
-    except (BadDataError, AbsentError, TransientError):
+            drop_outdone(root, attempt)
+    except (BadDataError, StoreError):
         return
 
 

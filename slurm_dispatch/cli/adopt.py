@@ -19,8 +19,8 @@ if TYPE_CHECKING:
 @click.argument("publication")
 @click.option("--reason", required=True, help="Why, for the record.")
 def command(*, job: str, publication: str, reason: str) -> int:
-    """Let JOB resume from PUBLICATION, a later save of a run that was replaced: it is published once more, under a
-    submission number of its own, and so is the latest.
+    """Let JOB resume from PUBLICATION, a later save of a run that was replaced: links to it are published under a
+    submission number of its own, and so are the latest.
 
     PUBLICATION is a name in pub/ of the job's checkpoint root, or the path of its save (dispatch ls lists both).
     Refused while an execution runs, whose next save would outrank it. A submission that waits in Slurm is replaced
@@ -52,25 +52,29 @@ def _adopt(here: Bench, record: Record, text: str, absolute: str, reason: str) -
     from slurm_dispatch.controller import wish
     from slurm_dispatch.errors import BadDataError, OutcomeUnknownError, UsageError
     from slurm_dispatch.model.epoch import Epoch
+    from slurm_dispatch.model.identity import new_attempt
     from slurm_dispatch.model.publication import Publication
     from slurm_dispatch.records import people
     from slurm_dispatch.records.fold import fold
     from slurm_dispatch.records.state import Phase
+    from slurm_dispatch.store.keep import bring, kept_path
     from slurm_dispatch.store.root import open_root
-    from slurm_dispatch.store.saves import check_save
+    from slurm_dispatch.store.saves import check_length, check_save
 
     spec = fold(record.read()).spec
     root = open_root(spec.root)
     listing = root.listing()
     old = _meant(listing, text, absolute, spec.root)
-    attempt = old.attempt
-    if attempt is None:
+    if old.attempt is None:
         raise BadDataError(f"the save of {old.name} is not below exec/ of the root")
     check_save(root.raw, old.path)
+    attempt = new_attempt()
+    path = kept_path(attempt, os.path.basename(old.path))
+    check_length(path, root.name_max())
     made: list[Publication] = []
 
     def adopted(state: State) -> people.Facts:
-        new = Publication(int(Epoch(spec.generation, state.next_number, 0)), old.step, old.path)
+        new = Publication(int(Epoch(spec.generation, state.next_number, 0)), old.step, path)
         if new.epoch <= listing[0].epoch:
             raise UsageError(
                 f"the root has saves of a later job than {spec.job}: they would outrank what is adopted",
@@ -81,7 +85,7 @@ def _adopt(here: Bench, record: Record, text: str, absolute: str, reason: str) -
 
     wish.write(record, here.means.by, adopted)
     # The number is used up by now: a crash before this call costs a number, and the command is typed again.
-    new = root.publish(made[-1].epoch, old.step, old.path, attempt=attempt)
+    new = root.publish(made[-1].epoch, old.step, bring(root, old, attempt), attempt=attempt)
     said = f"step {old.step} is the latest now, as {new.name}"
     state = fold(record.read())
     if state.phase is Phase.WAITING:

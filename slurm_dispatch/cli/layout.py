@@ -39,6 +39,35 @@ def _padded(text: str, width: int) -> str:
     return text + " " * (width - columns(text))
 
 
+def size(count: int) -> str:
+    """Bytes in the largest binary unit of which there is one: ``512 B``, ``3.4 GiB``."""
+    amount = float(count)
+    for unit in ("B", "KiB", "MiB", "GiB", "TiB"):
+        if amount < 1024:
+            return f"{count} B" if unit == "B" else f"{amount:.1f} {unit}"
+        amount /= 1024
+    return f"{amount:.1f} PiB"
+
+
+class Progress:
+    """Lines about long work on stderr, one in a few seconds; none where it is done before.
+
+    :param what: what is done, as a participle (``removed``).
+    """
+
+    def __init__(self, what: str, every_s: float = 5.0) -> None:
+        self._what = what
+        self._every_s = every_s
+        self._next = time.monotonic() + every_s
+
+    def __call__(self, done: int, of: int) -> None:
+        """So many of so many are done."""
+        now = time.monotonic()
+        if now >= self._next and done < of:
+            self._next = now + self._every_s
+            click.echo(f"dispatch: {self._what} {done:,} of {of:,}", err=True)
+
+
 def age(moment: float, now: float) -> str:
     """How long ago, in one unit: ``12s``, ``5m``, ``3h``, ``9d``; a time to come is ``in 5m``."""
     seconds = now - moment

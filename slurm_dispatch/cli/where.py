@@ -20,6 +20,11 @@ def root_option(function: _F) -> _F:
     return click.option("--root", metavar="ROOT", help="Default: DISPATCH_CHECKPOINT.")(function)
 
 
+def root_argument(function: _F) -> _F:
+    """``[ROOT]``."""
+    return click.argument("root", metavar="[ROOT]", required=False)(function)
+
+
 def json_option(function: _F) -> _F:
     """``--json``."""
     return click.option("--json", "as_json", is_flag=True, help="Print JSON.")(function)

@@ -49,6 +49,11 @@ def check_attempt(text: str) -> str:
     return text
 
 
+def is_attempt(text: str) -> bool:
+    """Whether ``text`` can be an attempt."""
+    return _ATTEMPT.match(text) is not None
+
+
 @dataclass(frozen=True, slots=True)
 class Word:
     """The identity word ``dispatch:<job>:<G>:<N>`` with ``:s`` for a shared checkpoint."""

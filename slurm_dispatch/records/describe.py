@@ -184,6 +184,10 @@ def _closed(body: Mapping[str, Any]) -> str:
     return f"closed: {body['why']}{by}" + (f", {body['reason']}" if body["reason"] else "")
 
 
+def _saves(count: int) -> str:
+    return "1 outranked save" if count == 1 else f"{count} outranked saves"
+
+
 _TEXTS: dict[str, Callable[[Mapping[str, Any]], str]] = {
     "spec": lambda b: f"job {b['name']} of {b['user']}, submitted on {b['host']} from {b['workdir']}",
     "intent": lambda b: f"submission {b['submission']} is about to be made on {b['host']}" + _change(b),
@@ -198,6 +202,7 @@ _TEXTS: dict[str, Callable[[Mapping[str, Any]], str]] = {
     "progress": lambda b: (
         f"step {b['step']} is saved"
         + ("" if b["resumed_from"] is None else f", resumed from {b['resumed_from']}")
+        + (f"; the helper removed {_saves(b['removed'])}" if b["removed"] else "")
     ),
     "ended": _ended,
     "node": _node,
@@ -226,5 +231,7 @@ _TEXTS: dict[str, Callable[[Mapping[str, Any]], str]] = {
     "reopened": lambda b: f"opened again, submission {b['submission']} is next" + _because(b),
     "request": lambda b: f"{b['what']} was asked for" + (f": {b['reason']}" if b["reason"] else ""),
     "stray": lambda b: f"Slurm job {b['slurm_job_id']} of submission {b['submission']} is a stray: cancelled",
+    "removed": lambda b: f"{_saves(b['count'])} removed by hand: {', '.join(b['paths'][:3])}"
+    + (", ..." if b["count"] > 3 else ""),
     "closed": _closed,
 }

@@ -28,6 +28,9 @@ DEPENDENTS_MAX = 2000
 LEFT_MAX = 64
 """Of those that could not be re-pointed, with the reason for each."""
 
+REMOVED_MAX = 256
+"""Paths of removed saves that a fact names; their number is all of them."""
+
 NodeKey = tuple[str, str, bool | None, bool, str]
 """(attempt, node, clean, verified, how) of a fact ``node``."""
 
@@ -196,6 +199,7 @@ KINDS: dict[str, dict[str, f.Form]] = {
         "moved": f.list_of(f.job_id, DEPENDENTS_MAX),
         "left": f.list_of(f.record({"slurm_job_id": f.job_id, "why": f.text}), LEFT_MAX),
     },
+    "removed": {"how": f.one_of("gc"), "count": f.integer(1, 10**9), "paths": f.list_of(f.text, REMOVED_MAX)},
     "closed": {"why": f.text, "reason": f.text},
 }
 """Each kind of fact with the fields that it must have and the form of each."""
@@ -223,6 +227,7 @@ OPTIONAL: dict[str, dict[str, tuple[f.Form, Any]]] = {
         "dependency": (f.text, ""),
         "clusters": (f.list_of(f.text), []),
     },
+    "progress": {"removed": (f.integer(0, 10**9), 0), "paths": (f.list_of(f.text, REMOVED_MAX), [])},
     "updated": {"given": (f.list_of(f.text), [])},
     "decision": {
         "why": (f.text, ""),

@@ -77,6 +77,9 @@ class HoldFacts(Building):
         # Whoever told the owner may be late: that it was told stays true.
         self.told.add((body["on"], body["what"]))
 
+    def _removed(self, _: Fact, body: Any) -> None:
+        """Of saves that are outranked: nothing of the job rests on them."""
+
     def _cessation(self, fact: Fact, body: Any) -> None:
         attempt = body["attempt"]
         if attempt not in self.attempts:

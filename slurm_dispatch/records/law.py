@@ -142,6 +142,7 @@ ANY_TIME: dict[str, str] = {
     "stray": "an object that is not the current one was seen, and is cancelled next",
     "slurm_hold": "Slurm holds the object that waits, or does so no more",
     "dependents": "other jobs of the owner depend on an object that is about to be replaced or requeued",
+    "removed": "a person removes saves that are outranked (dispatch gc)",
     "repointed": "they depend on the current object now, as far as that could be done",
 }
 """Kinds of facts that may come in any phase, after the end too, and do not move the job."""

@@ -9,6 +9,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from slurm_dispatch.errors import UsageError, show
+from slurm_dispatch.records.facts import REMOVED_MAX
 from slurm_dispatch.records.law import Phase
 from slurm_dispatch.records.spec import CHANGEABLE
 from slurm_dispatch.rules.rule import parse_rules
@@ -18,6 +19,8 @@ if TYPE_CHECKING:
 
     from slurm_dispatch.records.state import State
 
+REMOVED_BYTES = 40_000
+"""Of the paths in a fact ``removed``: a fact has at most 64 KiB, and a character can take twice its escape."""
 REASON_MAX = 1000
 """Characters of a person's reason."""
 RELEASE_EXPIRED_S = 14 * 86400.0
@@ -157,6 +160,21 @@ def adopt(state: State, publication: str, name: str, reason: str) -> Facts:
         )
     body = {"submission": state.next_number, "publication": publication, "name": name, "reason": _reason(reason)}
     return (("adopted", body),)
+
+
+def remove(paths: Sequence[str]) -> Facts:
+    """Say that these saves, which are outranked, are about to be removed: a kill then leaves less gone than said.
+
+    :param paths: relative to the root, printable; one at least. The first ones are named, as many as a fact holds.
+    """
+    named: list[str] = []
+    room = REMOVED_BYTES
+    for path in paths[:REMOVED_MAX]:
+        room -= len(path.encode("unicode_escape")) + 8
+        if room < 0:
+            break
+        named.append(path)
+    return (("removed", {"how": "gc", "count": len(paths), "paths": named}),)
 
 
 def supersede(state: State, by_job: str, reason: str, keep: int | None = None) -> Facts:

@@ -217,6 +217,29 @@ def boot() -> str | None:
         return None
 
 
+def carried(proc: str = "/proc") -> frozenset[str]:
+    """The attempts that processes of this node carry, of those whose environment the caller may read.
+
+    That one is not among them proves nothing.
+    """
+    found: set[str] = set()
+    psutil.PROCFS_PATH = proc
+    try:
+        pids = psutil.pids()
+    finally:
+        psutil.PROCFS_PATH = "/proc"
+    for pid in pids:
+        try:
+            environment = _environment(f"{proc}/{pid}")
+        except OSError:
+            continue  # gone, or not for the caller to see
+        for variable in environment.split(b"\0"):
+            name, equals, value = variable.partition(b"=")
+            if equals and name + equals in _NAMES:
+                found.add(value.decode("ascii", "replace"))
+    return frozenset(found)
+
+
 def describe(left: Left) -> tuple[str, float | None]:
     """The process's command line, for a person, and since when it runs (Unix seconds)."""
     try:
@@ -228,4 +251,6 @@ def describe(left: Left) -> tuple[str, float | None]:
         return "", None
 
 
-__all__ = ["CARRIES", "IN_CGROUP", "LEFT_MAX", "OWNERS", "Left", "Scan", "Wanted", "boot", "describe", "scan"]
+__all__ = [
+    "CARRIES", "IN_CGROUP", "LEFT_MAX", "OWNERS", "Left", "Scan", "Wanted", "boot", "carried", "describe", "scan",
+]

@@ -2,10 +2,13 @@
 
 A saver that keeps its best save beside its last ones loses both the save and the score when each execution has a
 folder of its own and older ones are thinned. So each execution that is told a score has links or copies of the best
-save in ``best/``, which thinning never takes while it is the best, and says in ``.dispatch/best`` what it is: ``{"v":
-1, "metric", "score", "greater_is_better", "epoch", "step", "path" (relative to the root)}``. The next execution takes
-it over before it trains. The record is no publication: it is replaced, whole, and decides nothing but which save is
-the best one.
+save in ``best/``, which neither thinning nor gc ever takes, and says in ``.dispatch/best`` what it is: ``{"v": 1,
+"metric", "score", "greater_is_better", "epoch", "step", "path" (relative to the root)}``. The next execution takes it
+over before it trains. The record is no publication: it is replaced, whole, and decides nothing but which save is the
+best one.
+
+The law: *the best save of all is never removed; what goes is an execution's own, once it has a better one, and an
+older one's, once a later execution has it or a better one.*
 """
 
 from __future__ import annotations
@@ -19,7 +22,6 @@ from typing import TYPE_CHECKING, Any
 from slurm_dispatch.durable import read_regular, replace_whole
 from slurm_dispatch.errors import AbsentError, BadDataError, StoreError, TransientError, show, store_error
 from slurm_dispatch.model.epoch import parse_epoch
-from slurm_dispatch.model.identity import check_attempt
 from slurm_dispatch.store.folders import list_fresh, make, tries
 from slurm_dispatch.store.keep import remove_out_of_sight, same_save
 from slurm_dispatch.store.transfer import transfer
@@ -135,16 +137,8 @@ def best_of_all(root: CheckpointRoot, metric: str, *, greater_is_better: bool) -
     :raises BadDataError: a record does not parse.
     :raises StoreError: it could not be looked; never the same as ``None``.
     """
-    try:
-        names = list_fresh(os.path.join(root.raw, b"exec"))
-    except AbsentError:
-        return None
     found: Best | None = None
-    for name in names:
-        try:
-            attempt = check_attempt(os.fsdecode(name))
-        except BadDataError:
-            continue  # not an execution's folder
+    for attempt in root.executions():
         one = read_best(root, attempt)
         if one is None or not one.same_measure(metric, greater_is_better) or not os.path.lexists(one.path):
             continue
@@ -174,6 +168,31 @@ def carry_best(
             trouble = error  # its execution has a better one now, or thinning took it because there is a better one
     what = f"taking the best save of {show(root.path)}: it changed or went each time it was tried"
     raise TransientError(what) from trouble
+
+
+def drop_outdone(root: CheckpointRoot, attempt: str) -> tuple[bytes, ...]:
+    """Remove the best saves of older executions that are not better than this one's own, which must be there.
+
+    What an execution says of another metric stays, and what does not parse, and what has no record yet.
+
+    :returns: what was removed, relative to the root. What cannot be removed now goes another time.
+    """
+    own = read_best(root, attempt)
+    if own is None or not os.path.lexists(own.path):
+        return ()
+    gone: list[bytes] = []
+    for other in root.executions():
+        try:
+            theirs = None if other == attempt else read_best(root, other)
+            if theirs is None or theirs.epoch >= own.epoch or theirs.beats(own.score):
+                continue
+            if theirs.same_measure(own.metric, own.greater_is_better):
+                folder = b"/".join((b"exec", other.encode("ascii"), FOLDER))
+                names = [folder + b"/" + name for name in root.entries(folder)]
+                gone += [path for path in names if root.remove(path)]
+        except (BadDataError, StoreError):
+            continue
+    return tuple(gone)
 
 
 def _take(root: CheckpointRoot, attempt: str, source: bytes, copy: bool) -> bytes:

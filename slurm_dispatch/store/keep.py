@@ -15,11 +15,12 @@ from slurm_dispatch.store.manifest import SaveState, manifest_of, read_manifest,
 from slurm_dispatch.store.remove import remove_quietly
 from slurm_dispatch.store.saves import check_length, relative_save
 from slurm_dispatch.store.transfer import COPY_BELOW, transfer
-from slurm_dispatch.store.whole import look
+from slurm_dispatch.store.whole import Proof, look
 
 if TYPE_CHECKING:
+    from slurm_dispatch.model.publication import Publication
     from slurm_dispatch.store.root import CheckpointRoot, Save
-    from slurm_dispatch.store.whole import Look, Proof
+    from slurm_dispatch.store.whole import Look
 
 TAKE_WAITS_S = (0.0, 0.1, 0.5, 1.0, 2.0)
 """Waits before each try to take the latest save, which another run may be thinning meanwhile."""
@@ -50,7 +51,7 @@ def keep(
     """
     relative = relative_save(root.raw, check_attempt(attempt), source)
     name = os.path.basename(relative)
-    kept = b"/".join((b"exec", attempt.encode("ascii"), b"kept", name))
+    kept = kept_path(attempt, name)
     check_length(kept, root.name_max())
     folder = root.make_in_execution(attempt, b"kept")
     if os.path.lexists(os.path.join(folder, name)):
@@ -64,6 +65,37 @@ def keep(
 
     seen = transfer(os.path.join(root.raw, relative), folder, name, copy=copy, expected=expected, before=before)
     return None if seen is None else kept
+
+
+def bring(root: CheckpointRoot, publication: Publication, attempt: str) -> bytes:
+    """Make ``exec/<attempt>/kept/<name>`` of a published save, whole and durable, with a manifest, to be published.
+
+    A save that was published once may be removed at any time by who found it outranked before: what is to be latest
+    again must have a path that nobody knows yet. ``attempt`` is a new one, of an execution that never runs.
+
+    :returns: the path relative to the root.
+    :raises BadDataError: the save is empty, or its new path is too long to be published.
+    :raises TransientError: it went or changed meanwhile.
+    :raises StoreError: the disk.
+    """
+    source, name = os.path.join(root.raw, publication.path), os.path.basename(publication.path)
+    kept = kept_path(attempt, name)
+    check_length(kept, root.name_max())
+    before = read_manifest(root, publication.path)
+    root.make_execution(attempt)
+    folder = root.make_in_execution(attempt, b"kept")
+
+    def note(seen: Look) -> None:
+        write_manifest(root, kept, manifest_of(seen, Proof.PROVED if before is None else before.proof))
+
+    if transfer(source, folder, name, copy=False, before=note) is None:
+        raise TransientError(f"taking {show(publication.path)}: it changed or went meanwhile")
+    return kept
+
+
+def kept_path(attempt: str, name: bytes) -> bytes:
+    """Where :func:`keep` and :func:`bring` put a save of this name, relative to the root."""
+    return b"/".join((b"exec", check_attempt(attempt).encode("ascii"), b"kept", name))
 
 
 def _is_kept(root: CheckpointRoot, kept: bytes) -> bool:
@@ -181,4 +213,6 @@ def sweep_kept(root: CheckpointRoot, attempt: str) -> int:
     return gone
 
 
-__all__ = ["COPY_BELOW", "Taken", "keep", "remove_out_of_sight", "same_save", "sweep_kept", "take"]
+__all__ = [
+    "COPY_BELOW", "Taken", "bring", "keep", "kept_path", "remove_out_of_sight", "same_save", "sweep_kept", "take",
+]  # fmt: skip

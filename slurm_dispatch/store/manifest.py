@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING
 
 from slurm_dispatch.durable import TEMPORARY_PREFIX, create_whole, read_regular, sync_folder
 from slurm_dispatch.errors import AbsentError, BadDataError, CorruptError, show, store_error
+from slurm_dispatch.store.tree import open_in
 from slurm_dispatch.store.whole import Look, Proof, look
 
 if TYPE_CHECKING:
@@ -110,6 +111,37 @@ def read_manifest(root: CheckpointRoot, path: bytes) -> Manifest | None:
         return Manifest(Proof(body["proof"]), int(body["files"]), int(body["size"]), str(body["digest"]))
     except (ValueError, TypeError, KeyError) as error:
         raise CorruptError(f"manifest {show(name)} in {show(folder)} does not parse: {error}") from error
+
+
+def forget_manifest(root: CheckpointRoot, path: bytes) -> None:
+    """Remove what was left for the save at ``path``, which is about to go; nothing of another save of its name.
+
+    One a publication would pile up for as long as the job lives; and where the save is gone and this is there, the
+    save did not go by us.
+
+    :raises StoreError: it could not be removed.
+    """
+    parts = path.split(b"/")
+    if len(parts) < 3 or parts[0] != b"exec":
+        return
+    try:
+        if read_manifest(root, path) is None:
+            return
+    except CorruptError:
+        return  # nobody knows whose it is
+    folder, name = _place(root, path)
+    try:
+        descriptor = open_in(root.raw, b"exec/" + parts[1] + b"/.dispatch")
+    except AbsentError:
+        return
+    try:
+        os.unlink(os.fsencode(name), dir_fd=descriptor)
+    except FileNotFoundError:
+        pass
+    except OSError as error:
+        raise store_error(error, "removing", os.path.join(folder, name)) from error
+    finally:
+        os.close(descriptor)
 
 
 def state_of(root: CheckpointRoot, publication: Publication) -> SaveState:

@@ -52,7 +52,11 @@ def remove_tree(parent: int, name: bytes, *, depth: int = 0) -> None:
 
 def _empty(descriptor: int, depth: int) -> OSError | None:
     failed: OSError | None = None
-    for inner in os.listdir(descriptor):
+    try:
+        names = os.listdir(descriptor)
+    except FileNotFoundError:
+        return None  # another hand has just removed this very folder: Linux lists such a one no more
+    for inner in names:
         try:
             remove_tree(descriptor, os.fsencode(inner), depth=depth + 1)
         except OSError as error:

@@ -29,11 +29,13 @@ from slurm_dispatch.errors import (
 )
 from slurm_dispatch.model.bulk import check_names, greatest_name
 from slurm_dispatch.model.epoch import GENERATION_MAX, check, parse_count
-from slurm_dispatch.model.identity import check_attempt, check_key
+from slurm_dispatch.model.identity import check_attempt, check_key, is_attempt
 from slurm_dispatch.model.publication import Publication, parse_name
 from slurm_dispatch.store.folders import Modes, enter, list_fresh, make, modes_of, tries
 from slurm_dispatch.store.folders import sync as sync_opened
+from slurm_dispatch.store.manifest import forget_manifest
 from slurm_dispatch.store.saves import check_length, check_save, find_save, sync_save
+from slurm_dispatch.store.tree import names_in, remove_in
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -127,6 +129,22 @@ class CheckpointRoot:
                 os.close(own)
         return Highest(max(generations, default=-1), epoch)
 
+    def owners(self) -> dict[int, str]:
+        """The job of each generation that was claimed here, rising; none in a root that no job has claimed.
+
+        :raises BadDataError: something in ``own/`` is not a generation's link.
+        """
+        with self._folder() as root:
+            try:
+                own = enter(root, b"own", self._shown(b"own"))
+            except AbsentError:
+                return {}
+            try:
+                found = {generation: self._owner(own, generation) for generation in sorted(self._generations(own))}
+            finally:
+                os.close(own)
+        return {generation: job for generation, job in found.items() if job is not None}
+
     def _owner(self, own: int, generation: int) -> str | None:
         name = str(generation)
         try:
@@ -184,6 +202,22 @@ class CheckpointRoot:
             self._sync(root, self.raw)
         return self.execution(attempt)
 
+    def executions(self) -> list[str]:
+        """The attempts that have a folder in ``exec/``, sorted; what is not called like one is passed over."""
+        return [os.fsdecode(name) for name in names_in(self.raw, b"exec") if is_attempt(os.fsdecode(name))]
+
+    def entries(self, relative: bytes) -> list[bytes]:
+        """The names in a folder of an execution, sorted; none where it is not there. Never through a link."""
+        return names_in(self.raw, relative)
+
+    def remove(self, relative: bytes) -> bool:
+        """Remove a save, or a name that no one needs; what proves it whole goes first.
+
+        :param relative: below ``exec/``; whether it may go is the caller's to know.
+        :returns: whether this call did it; false where it was gone.
+        """
+        return remove_in(self.raw, relative, lambda: forget_manifest(self, relative))
+
     # Publishing
 
     def publish(self, epoch: int, step: int, path: str | bytes, *, attempt: str, sync: bool = False) -> Publication:
@@ -231,6 +265,14 @@ class CheckpointRoot:
         except OSError as error:
             raise store_error(error, "publishing", self._shown(b"pub", name.encode("ascii"))) from error
 
+    def check_published(self, name: str) -> None:
+        """Refuse a publication, one of :meth:`names`, that is not an empty file.
+
+        :raises CorruptError: it is not.
+        """
+        with self._folder() as root, self._entered(root, b"pub") as pub:
+            self._check_publication(pub, name)
+
     def _check_publication(self, pub: int, name: str) -> None:
         shown = self._shown(b"pub", name.encode("ascii"))
         try:
@@ -243,6 +285,10 @@ class CheckpointRoot:
             raise CorruptError(f"publication {show(shown)} is not an empty file")
 
     # Latest
+
+    def names(self) -> list[str]:
+        """The names in ``pub/`` as they are, in no order: for who looks at each, parsed or not."""
+        return self._names()
 
     def listing(self) -> list[Publication]:
         """All publications, latest first.

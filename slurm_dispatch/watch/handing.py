@@ -26,7 +26,7 @@ from slurm_dispatch.watch.apart import Apart
 from slurm_dispatch.watch.say import SaidOnce
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
 
 RECORD = "SLURM_DISPATCH_RECORD"
 """The variable that names the job's record."""
@@ -36,6 +36,10 @@ NODE_VERSION = 1
 DEADLINE_S = 10.0
 PROGRESS_S = 900.0
 """At most one ``progress`` in so long, and one at the end."""
+PATHS_MAX = 32
+"""Removed saves that a ``progress`` names: the last ones."""
+RECORD_ONLY = frozenset({"removed", "paths"})
+"""What a node's Epilog does not pass on: it reads 1 KiB."""
 TRIES = 50
 """How often a sequence number may be taken by another writer."""
 
@@ -113,7 +117,7 @@ def hand_on(record: str | None, job: str, node_folder: str | None, kind: str, bo
     left = False
     if node_folder:
         try:
-            leave_on_node(node_folder, kind, body)
+            leave_on_node(node_folder, kind, {name: value for name, value in body.items() if name not in RECORD_ONLY})
             left = True
         except DispatchError:
             pass  # the record decides, and says what is wrong
@@ -157,6 +161,8 @@ class HandingOn:
         self._resumed_from = resumed_from
         self._last: float | None = None
         self._handed: int | None = None
+        self._removed = 0
+        self._paths: list[str] = []
         self._once = SaidOnce()
         self.running: Apart | None = None
 
@@ -164,6 +170,16 @@ class HandingOn:
     def possible(self) -> bool:
         """Whether there is anything to hand on to."""
         return bool((self._folder or self._node_folder) and self._job)
+
+    def thinned(self, paths: Sequence[str]) -> None:
+        """Outranked saves were removed: the next ``progress`` says so."""
+        self._removed += len(paths)
+        self._paths = [*self._paths, *paths][-PATHS_MAX:]
+
+    def _progress(self, step: int) -> dict[str, Any]:
+        body = {"step": step, "resumed_from": self._resumed_from, "removed": self._removed, "paths": self._paths}
+        self._removed, self._paths = 0, []
+        return body
 
     def progress(self, step: int, now: float) -> None:
         """A step was published; handed on if the last was long enough ago and nothing is under way."""
@@ -173,7 +189,7 @@ class HandingOn:
             self._last = now
             self._handed = step
             try:
-                self.running = self._start("progress", {"step": step, "resumed_from": self._resumed_from})
+                self.running = self._start("progress", self._progress(step))
             except TransientError as error:
                 self._trouble(str(error))
 
@@ -199,7 +215,7 @@ class HandingOn:
             self._wait(self.running)
         try:
             if step is not None and step != self._handed:
-                self._wait(self._start("progress", {"step": step, "resumed_from": self._resumed_from}))
+                self._wait(self._start("progress", self._progress(step)))
             ended = {"status": status, "signal": signal, "outcome": outcome, "step": step}
             return self._wait(self._start("ended", ended))
         except TransientError as error:

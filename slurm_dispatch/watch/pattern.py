@@ -6,11 +6,16 @@ pattern that could split one run of digits in two, are refused: a wrong step wou
 
 from __future__ import annotations
 
+import os
 import re
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from slurm_dispatch.errors import UsageError
 from slurm_dispatch.model.publication import STEP_MAX
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
 
 DEFAULT = "checkpoint-{step}"
 STEP = "{step}"
@@ -80,6 +85,20 @@ class Pattern:
 
     text: str
     components: tuple[Component, ...]
+
+
+def saves_of(pattern: Pattern) -> Callable[[bytes], bool] | None:
+    """Whether a name in an execution's folder is a save, for removing; ``None``: the pattern's saves are deeper."""
+    components = pattern.components
+    if len(components) != 1:
+        return None
+
+    def is_save(name: bytes) -> bool:
+        text = os.fsdecode(name)
+        match = None if is_temporary(text) else components[0].match(text)
+        return match is not None and match.trouble is None  # what is never published is no save
+
+    return is_save
 
 
 def parse_pattern(text: str) -> Pattern:

@@ -16,7 +16,7 @@ from slurm_dispatch.store.keep import keep, sweep_kept
 from slurm_dispatch.store.manifest import manifest_of, write_manifest
 from slurm_dispatch.store.thin import thin
 from slurm_dispatch.store.whole import Look, Proof, Settling, look
-from slurm_dispatch.watch.pattern import is_temporary
+from slurm_dispatch.watch.pattern import saves_of
 from slurm_dispatch.watch.say import SaidOnce, say
 from slurm_dispatch.watch.scanning import Candidate, Listing, scan
 
@@ -45,12 +45,14 @@ class Result:
     :ivar published: steps, rising; those too that an earlier scan published before it failed.
     :ivar not_resumed: the step of a first save that is smaller than the one resumed from.
     :ivar waiting: how many saves are there that are not known to be whole.
+    :ivar removed: outranked saves that were removed, relative to the root, printable.
     :ivar active: in a shared checkpoint: a save is new or was written again, whatever its step.
     """
 
     published: list[int] = field(default_factory=list)
     not_resumed: int | None = None
     waiting: int = 0
+    removed: list[str] = field(default_factory=list)
     active: bool = False
 
 
@@ -98,6 +100,7 @@ class Publisher:
         self._step: int | None = None
         self._seen_any = False
         self._unreported: list[int] = []
+        self._removed: list[str] = []
 
     def begin(self) -> None:
         """Look at what this execution has published already.
@@ -127,6 +130,7 @@ class Publisher:
                 time.sleep(PAUSE_S)
                 continue
             result.published, self._unreported = self._unreported, []
+            result.removed, self._removed = self._removed, []
             return result
         raise AssertionError
 
@@ -246,13 +250,6 @@ class Publisher:
     def _thin(self) -> None:
         if not self.options.thin:
             return
-        components = self.options.pattern.components
-
-        def is_save(name: bytes) -> bool:
-            text = os.fsdecode(name)
-            match = None if is_temporary(text) else components[0].match(text)
-            return match is not None and match.trouble is None  # what is never published is no save
-
         try:
             done = thin(
                 self.root,
@@ -260,11 +257,12 @@ class Publisher:
                 epoch=self.place.epoch,
                 keep_own=self.options.keep_own,
                 keep_root=self.options.keep_root,
-                is_save=is_save if len(components) == 1 else None,
+                is_save=saves_of(self.options.pattern),
             )
         except (BadDataError, StoreError) as error:
             self._once(f"thinning: {error}")  # it is never needed, and the save is published
             return
+        self._removed += map(show, done.removed)
         for trouble in done.trouble:
             self._once(f"thinning: {trouble}")
 

@@ -147,7 +147,7 @@ class Serving:
         self._error = error
         self._tell(
             e="end", error=error, code=code, published=result.published, not_resumed=result.not_resumed,
-            waiting=result.waiting, active=result.active,
+            waiting=result.waiting, active=result.active, removed=result.removed,
         )  # fmt: skip
         return error is not None, result
 

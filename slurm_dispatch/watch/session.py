@@ -258,6 +258,7 @@ class Session:
             self._looked_from = self._scanner.began_before if self._scanner is not None else None
         else:
             self._fail(event["error"])
+        self.handing.thinned(event["removed"])
         for step in event["published"]:
             self.step = step
             self.handing.progress(step, now)

@@ -12,6 +12,7 @@ from slurm_dispatch.controller.wish import job_in, see
 from slurm_dispatch.errors import StoreError
 from slurm_dispatch.model.epoch import Epoch
 from slurm_dispatch.records.state import ADOPT_S
+from slurm_dispatch.store.manifest import SaveState, state_of
 from slurm_dispatch.store.root import CheckpointRoot, open_root
 
 if TYPE_CHECKING:
@@ -65,7 +66,13 @@ def test_a_job_that_is_held_is_given_a_save_and_let_go(desk: Desk, root: Root, h
     names = {"name": root.ghost.name, "path": path, "absolute": os.path.join(root.path, path)}
     text = desk.ok("adopt", key, names[how], *REASON)
     new = root.latest()
-    assert (new.epoch, new.step, new.path) == (int(Epoch(0, 2, 0)), 900, root.ghost.path)
+    assert (new.epoch, new.step) == (int(Epoch(0, 2, 0)), 900)
+    # Of its own path: one that was published once may be removed by who found it outranked before.
+    assert new.path not in {root.ghost.path, root.heir.path}
+    assert os.path.basename(new.path) == b"checkpoint-900"
+    with open(os.path.join(os.fsencode(root.path), new.path, b"weights"), encoding="ascii") as stream:
+        assert stream.read() == "900"
+    assert state_of(open_root(root.path), new) is SaveState.PROVED
     said = f"job {key}: step 900 is the latest now, as {new.name}"
     assert text == f"{said}; the job is held, and dispatch release lets it go on\n"
     fact = desk.rig.last(key, "adopted")

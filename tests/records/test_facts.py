@@ -38,6 +38,7 @@ WHOLE = (
     )
     .add("request", what="cancel", reason="")
     .add("stray", submission=1, slurm_job_id=101, cluster="alpha")
+    .add("removed", how="gc", count=2, paths=["exec/a1/kept/checkpoint-5"])
     .add("slurm_hold", submission=1, slurm_job_id=101, reason=None)
     .add("dependents", jobs=[103])
     .add("repointed", slurm_job_id=101, moved=[103], left=[{"slurm_job_id": 104, "why": "it is an array"}])

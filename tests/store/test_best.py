@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from slurm_dispatch.errors import AbsentError, BadDataError
-from slurm_dispatch.store.best import Best, best_of_all, carry_best, keep_best, read_best
+from slurm_dispatch.store.best import Best, best_of_all, carry_best, drop_outdone, keep_best, read_best
 from slurm_dispatch.store.choice import choose
 from slurm_dispatch.store.keep import keep
 from slurm_dispatch.store.thin import thin
@@ -34,7 +34,9 @@ def root(tmp_path: Path) -> CheckpointRoot:
 def kept(root: CheckpointRoot, attempt: str, epoch: int, step: int, score: float, *, greater: bool = False) -> Best:
     """A save of a step that is the best one of its execution."""
     path = save(root, attempt, f"checkpoint-{step}", BIG, small=b"x")
-    return keep_best(root, attempt, path, epoch=epoch, step=step, metric="loss", score=score, greater_is_better=greater)
+    return keep_best(
+        root, attempt, path, epoch=epoch, step=step, metric="loss", score=score, greater_is_better=greater
+    )
 
 
 def carried(root: CheckpointRoot, attempt: str, epoch: int) -> Best | None:
@@ -58,16 +60,17 @@ def test_a_better_one_takes_the_place(root: CheckpointRoot) -> None:
 
 
 def test_it_is_carried_on_and_only_then_the_old_one_goes(root: CheckpointRoot) -> None:
-    """An execution that knows of no best save leaves that of an older one; one that took it over thins it."""
+    """Thinning takes no best save, and an execution that knows of none removes none."""
     kept(root, OLD, FIRST, 10, 2.0)
     choose(root, OLD, epoch=FIRST)
     published(root, NEW, SECOND, 30, 40, 50, 60)
-    thin(root, NEW, epoch=SECOND)
+    thin(root, NEW, epoch=SECOND, is_save=lambda name: True)
+    assert drop_outdone(root, NEW) == ()
     assert best_of_all(root, "loss", greater_is_better=False) == read_best(root, OLD)
     mine = carried(root, NEW, SECOND)
     assert mine == Best("loss", 2.0, False, SECOND, 10, os.path.join(root.execution(NEW), "best", "checkpoint-10"))
-    assert os.stat(os.path.join(mine.path, "weights")).st_nlink == 3
-    thin(root, NEW, epoch=SECOND)
+    assert os.stat(os.path.join(mine.path, "weights")).st_nlink == 2
+    assert drop_outdone(root, NEW) == (f"exec/{OLD}/best/checkpoint-10".encode(),)
     assert os.listdir(os.path.join(root.execution(OLD), "best")) == []
     assert carried(root, NEW, SECOND) == best_of_all(root, "loss", greater_is_better=False) == mine
     with open(os.path.join(mine.path, "weights"), "rb") as file:
@@ -77,12 +80,10 @@ def test_it_is_carried_on_and_only_then_the_old_one_goes(root: CheckpointRoot) -
 def test_a_better_one_of_an_older_execution_stays(root: CheckpointRoot) -> None:
     """A replaced run that lives on finds a better one: it is pinned until somebody has taken it over."""
     kept(root, OLD, FIRST, 10, 2.0)
-    choose(root, OLD, epoch=FIRST)
     root.make_execution(NEW)
     carried(root, NEW, SECOND)
     ghost = kept(root, OLD, FIRST, 70, 0.5)
-    published(root, NEW, SECOND, 30, 40)
-    thin(root, NEW, epoch=SECOND)
+    assert drop_outdone(root, NEW) == ()
     assert best_of_all(root, "loss", greater_is_better=False) == ghost
     assert os.path.isdir(ghost.path)
     root.make_execution(LAST)
@@ -93,10 +94,8 @@ def test_a_better_one_of_an_older_execution_stays(root: CheckpointRoot) -> None:
 
 def test_another_measure_is_not_compared(root: CheckpointRoot) -> None:
     kept(root, OLD, FIRST, 10, 2.0, greater=True)
-    choose(root, OLD, epoch=FIRST)
     kept(root, NEW, SECOND, 20, 1.0)
-    published(root, NEW, SECOND, 30, 40)
-    thin(root, NEW, epoch=SECOND)
+    assert drop_outdone(root, NEW) == ()
     greatest = best_of_all(root, "loss", greater_is_better=True)
     assert greatest is not None
     assert greatest.step == 10
@@ -169,3 +168,15 @@ def test_a_record_that_makes_no_sense_is_an_error(root: CheckpointRoot, change: 
         json.dump({**body, **change}, file)
     with pytest.raises(BadDataError, match="does not parse"):
         best_of_all(root, "loss", greater_is_better=False)
+
+
+def test_only_older_ones_that_are_known_to_be_go(root: CheckpointRoot) -> None:
+    """Nothing goes for an execution whose own best save is gone, and nothing of a later one."""
+    kept(root, OLD, FIRST, 10, 2.0)
+    mine = kept(root, NEW, SECOND, 20, 1.0)
+    assert drop_outdone(root, OLD) == ()
+    os.rename(mine.path, os.path.join(root.path, "away"))
+    assert drop_outdone(root, NEW) == ()
+    os.rename(os.path.join(root.path, "away"), mine.path)
+    assert drop_outdone(root, NEW) == (f"exec/{OLD}/best/checkpoint-10".encode(),)
+    assert best_of_all(root, "loss", greater_is_better=False) == mine
