@@ -51,6 +51,7 @@ class Hooks:
         self._sync = sync
         self._allow_step_back = allow_step_back
         self._undo: Callable[[], None] | None = None
+        self._step = -1
 
     def setup(self, trainer: Any, pl_module: Any, stage: str) -> None:
         """Hear of each checkpoint as soon as all ranks have written it, and before an older one is deleted."""
@@ -93,9 +94,11 @@ class Hooks:
         step = trainer.global_step
         if str(step) not in re.findall("[0-9]+", os.path.basename(path)):
             return  # rewritten under one name: it has no step of its own
-        self.execution.publish(
-            path, step, pattern=PATTERN, sync=self._sync, allow_step_back=self._allow_step_back
-        )
+        if step != self._step:  # two ModelCheckpoints can save one step
+            self.execution.publish(
+                path, step, pattern=PATTERN, sync=self._sync, allow_step_back=self._allow_step_back
+            )
+            self._step = step
         for saves in _monitoring(trainer):
             if saves.best_model_path == path and saves.best_model_score is not None:
                 self.execution.keep_best(

@@ -7,7 +7,7 @@ tokens on the CPU. What is added only tells who did what: each entry of ``log_hi
 ``demo/witness.py`` reads.
 
 Loading the libraries takes 5 s of a processor, for each run. So ``--serve SOCKET`` loads them once on each node,
-under the interpreter of ``tools/make-savers``, and forks a run whenever a task asks for one with ``--by SOCKET``.
+under the interpreter of ``tools/make-venv-savers``, and forks a run when a task asks for one with ``--by SOCKET``.
 Such a run has the task's environment and has left its job, as a daemon does: no signal of the job's end reaches it,
 and it lives as long as the trial wants. The task waits for it, as a launcher does. ``--tell`` and ``--by`` need the
 standard library only.
@@ -101,7 +101,10 @@ def train(options: argparse.Namespace) -> None:
     class Witness(TrainerCallback):  # type: ignore[misc]
         """Tells what the Trainer does, and keeps it slow."""
 
+        began = False
+
         def on_train_begin(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
+            self.began = True
             before = [(name, first) for name, first in lineage_of(state.log_history) if name != options.branch]
             log.write("start", step=state.global_step, resume=given, began=began, variables={},
                       lineage=[*before, (options.branch, state.global_step)])
@@ -129,10 +132,13 @@ def train(options: argparse.Namespace) -> None:
         disable_tqdm=True, dataloader_num_workers=0, seed=7,
     )
     examples = [{"input_ids": row, "labels": row} for row in tokens]
-    trainer = Trainer(model=model, args=arguments, train_dataset=examples, callbacks=[Witness()])
+    witness = Witness()
+    trainer = Trainer(model=model, args=arguments, train_dataset=examples, callbacks=[witness])
     try:
         trainer.train(resume_from_checkpoint=given)
     except BaseException as error:  # the outermost frame of the run: whatever ends it must stand in its log
+        if not witness.began:  # it could not even load its save
+            log.write("start", step=0, resume=given, began=began, variables={}, lineage=[(options.branch, 0)])
         log.write("died", error=f"{type(error).__name__}: {error}"[:300])
         raise
 

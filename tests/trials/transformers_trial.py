@@ -191,12 +191,14 @@ class Trial:
                 raise ClusterError(f"{design.job.name}: {what} did not come\n{design.job.picture()}")
             time.sleep(0.3)
 
-    def wait_made(self, number: int, count: int) -> None:
-        def seen(known: Account) -> bool:
-            run = self.run(number, known)
-            return run is not None and len(self.design.made(known, run)) >= count
+    def made(self, known: Account, number: int) -> list[int]:
+        """The saves of run ``number``; none before it trains."""
+        run = self.run(number, known)
+        return [] if run is None else self.design.made(known, run)
 
-        self.wait(f"{count} saves of run {number}", seen, needs=number)
+    def wait_made(self, number: int, count: int) -> None:
+        what = f"{count} saves of run {number}"
+        self.wait(what, lambda known: len(self.made(known, number)) >= count, needs=number)
 
     def the(self, number: int) -> Execution:
         run = self.run(number, self.design.known())
