@@ -15,6 +15,7 @@ import re
 from typing import TYPE_CHECKING, Any
 
 from slurm_dispatch.api import Execution, execution
+from slurm_dispatch.integrations.patience import Publishing
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -37,8 +38,9 @@ class Hooks:
     :param allow_step_back: publish steps below the one resumed from.
     :ivar dirpath: the execution's folder, ``DISPATCH_DIR``.
     :ivar ckpt_path: the checkpoint to resume from, or ``None`` on a first start.
-    :raises DispatchError: as :func:`slurm_dispatch.execution`; a store error while a save is published is raised out
-        of ``fit()``. ``NotResumedError``: the Trainer did not load what it was given.
+    :raises DispatchError: as :func:`slurm_dispatch.execution`. Out of ``fit()``: ``NotResumedError``, the Trainer did
+        not load what it was given; ``BadDataError``, a save cannot be published, as one outside ``dirpath``. A store
+        error is said on standard error, and is raised only at the end, if the last save is left unpublished.
     """
 
     dirpath: str
@@ -48,8 +50,7 @@ class Hooks:
         self.execution: Execution = execution(root=root)
         self.dirpath = self.execution.directory
         self.ckpt_path = self.execution.resume
-        self._sync = sync
-        self._allow_step_back = allow_step_back
+        self._publishing = Publishing(self.execution, PATTERN, sync=sync, allow_step_back=allow_step_back)
         self._undo: Callable[[], None] | None = None
         self._step = -1
 
@@ -70,6 +71,11 @@ class Hooks:
             del trainer.save_checkpoint
 
         self._undo = undo
+
+    def on_fit_end(self, trainer: Any, pl_module: Any) -> None:
+        """What the storage did not take before is published now, or is an error."""
+        if trainer.is_global_zero:
+            self._publishing.end()
 
     def teardown(self, trainer: Any, pl_module: Any, stage: str) -> None:
         """Nothing is heard any more."""
@@ -95,13 +101,11 @@ class Hooks:
         if str(step) not in re.findall("[0-9]+", os.path.basename(path)):
             return  # rewritten under one name: it has no step of its own
         if step != self._step:  # two ModelCheckpoints can save one step
-            self.execution.publish(
-                path, step, pattern=PATTERN, sync=self._sync, allow_step_back=self._allow_step_back
-            )
+            self._publishing.publish(path, step)
             self._step = step
         for saves in _monitoring(trainer):
             if saves.best_model_path == path and saves.best_model_score is not None:
-                self.execution.keep_best(
+                self._publishing.keep_best(
                     path, step, metric=saves.monitor, score=float(saves.best_model_score),
                     greater_is_better=saves.mode == "max",
                 )

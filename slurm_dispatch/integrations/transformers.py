@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from slurm_dispatch.api import Execution, execution
 from slurm_dispatch.errors import BadDataError, StoreError
+from slurm_dispatch.integrations.patience import Publishing
 
 if TYPE_CHECKING:
     from slurm_dispatch.store.best import Best
@@ -35,8 +36,9 @@ class Hooks:
     :param allow_step_back: publish steps below the one resumed from.
     :ivar output_dir: the execution's folder, ``DISPATCH_DIR``.
     :ivar resume_from_checkpoint: the save to resume from, or ``None`` on a first start.
-    :raises DispatchError: as :func:`slurm_dispatch.execution`; a store error while a save is published is raised out
-        of ``train()``. ``NotResumedError``: the Trainer did not load what it was given.
+    :raises DispatchError: as :func:`slurm_dispatch.execution`. Out of ``train()``: ``NotResumedError``, the Trainer
+        did not load what it was given; ``BadDataError``, a save cannot be published, as one outside ``output_dir``.
+        A store error is said on standard error, and is raised only at the end, if the last save is unpublished.
     """
 
     output_dir: str
@@ -46,8 +48,7 @@ class Hooks:
         self.execution: Execution = execution(root=root)
         self.output_dir = self.execution.directory
         self.resume_from_checkpoint = self.execution.resume
-        self._sync = sync
-        self._allow_step_back = allow_step_back
+        self._publishing = Publishing(self.execution, PATTERN, sync=sync, allow_step_back=allow_step_back)
 
     def on_train_begin(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
         """The state is loaded: point it to the best save over all executions, taken into this one's ``best/``."""
@@ -71,14 +72,17 @@ class Hooks:
         if self.execution.shared or not state.is_world_process_zero:
             return
         save = os.path.join(args.output_dir, f"checkpoint-{state.global_step}")
-        self.execution.publish(
-            save, state.global_step, pattern=PATTERN, sync=self._sync, allow_step_back=self._allow_step_back
-        )
+        self._publishing.publish(save, state.global_step)
         if state.best_metric is not None and state.best_global_step == state.global_step:
-            self.execution.keep_best(
+            self._publishing.keep_best(
                 save, state.global_step, metric=args.metric_for_best_model, score=float(state.best_metric),
                 greater_is_better=bool(args.greater_is_better),
             )
+
+    def on_train_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
+        """What the storage did not take before is published now, or is an error."""
+        if state.is_world_process_zero:
+            self._publishing.end()
 
     def _carried(self, args: Any, state: Any) -> Best | None:
         """The better one of what the executions said, and what the state says whose save is still there."""

@@ -13,6 +13,7 @@ TREE = Path(__file__).resolve().parent.parent.parent
 PROGRAMS = Path(__file__).resolve().parent / "programs"
 PYTHON = TREE / ".venv-savers" / "bin" / "python"
 DEADLINE_S = 600.0
+QUIET = {"OMP_NUM_THREADS": "1", "MKL_NUM_THREADS": "1", "HF_HUB_OFFLINE": "1"}
 
 Told = list[dict[str, Any]]
 
@@ -28,8 +29,8 @@ def program(name: str, *words: str, below: tuple[str, ...] = (), **variables: st
     if below:
         argv = [sys.executable, "-c", "from slurm_dispatch.watch.main import run; run()", *below, "--", *argv]
     done = subprocess.run(
-        argv, env={**kept, "PYTHONPATH": str(TREE), **variables}, capture_output=True, text=True, timeout=DEADLINE_S,
-        check=False, stdin=subprocess.DEVNULL,
+        argv, env={**kept, **QUIET, "PYTHONPATH": str(TREE), **variables}, capture_output=True, text=True,
+        timeout=DEADLINE_S, check=False, stdin=subprocess.DEVNULL,
     )
     assert done.returncode == 0, f"{name} ended with {done.returncode}:\n{done.stderr[-6000:]}"
     return [json.loads(line) for line in done.stdout.split("\n") if line.startswith('{"what"')], done.stderr

@@ -15,10 +15,6 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-for _name in ("OMP_NUM_THREADS", "MKL_NUM_THREADS"):
-    os.environ[_name] = "1"
-os.environ["HF_HUB_OFFLINE"] = "1"
-
 
 def become(root: str, number: int) -> None:
     """This process is the ``number``-th execution of the job from here on, as TaskProlog would say it."""
