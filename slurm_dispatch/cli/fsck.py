@@ -133,7 +133,7 @@ def _row(one: ExecutionSeen) -> list[str]:
 
 
 def _wrong(report: Report) -> str:
-    return f"{len(report.faults)} faults, {len(report.troubles)} things that could not be looked at"
+    return f"wrong: {len(report.faults)}, could not be looked at: {len(report.troubles)}"
 
 
 __all__ = ["command"]

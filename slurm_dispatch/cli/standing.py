@@ -165,7 +165,7 @@ def of_record(attempt: str, state: State, facts: Sequence[Fact], *, reasons: Rea
                 return _judged(state, submission, execution, facts, reasons)
     adopted = [it.body["name"] for it in facts if it.kind == "adopted"]
     if any(_holds(name, attempt) for name in adopted):
-        return Known(Standing.OVER, "a person adopted its save, and nothing ever ran in it")
+        return Known(Standing.ENDED, "a person made it to adopt a save, and nothing ever ran in it")
     return None
 
 

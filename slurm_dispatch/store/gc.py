@@ -101,7 +101,7 @@ def plan(
 
     Of executions of a smaller epoch than the latest's: all that the helper's thinning takes. Of those of the latest's
     epoch: published saves; and if they are over, and not only ended, what the training wrote of the same name. Of
-    every one that is over: ``resume/`` and temporary names of ours. Nothing of one whose epoch is not known.
+    every one that is over: temporary names of ours; and ``resume/``, if it is known which epoch it has.
 
     :param standing: asked about each execution, before the publications are listed: what has ended by then
         publishes nothing that the listing has not.
@@ -172,6 +172,8 @@ def _of_execution(
     over: bool,
 ) -> None:
     if epoch is None:
+        if over:  # killed before it chose: what it was taking has links to whole saves
+            work.leftovers(attempt)
         return
     if latest is not None and epoch < latest.epoch:
         work.older(attempt, published)

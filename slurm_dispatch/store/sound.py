@@ -90,14 +90,14 @@ def judge(seen: Look) -> str | None:
 
 
 def _absent(root: CheckpointRoot, publication: Publication) -> Found:
-    folder = b"exec/" + (publication.attempt or "").encode("ascii", "replace") + b"/.dispatch"
+    folder = b"exec/" + (publication.attempt or "").encode("ascii", "replace")
     try:
         manifest = read_manifest(root, publication.path)
     except CorruptError as error:
         return Found(Condition.GONE, str(error))
     if manifest is not None:
         return Found(Condition.GONE, f"it had {manifest.files} files with {manifest.size} bytes")
-    if not root.entries(folder):
+    if b".dispatch" not in root.entries(folder):
         return Found(Condition.GONE, "and so is what was known of its execution")
     return Found(Condition.REMOVED, "by dispatch, or it was never recorded")
 

@@ -1,13 +1,14 @@
 """Actors that take turns at every call to the filesystem, and die at any of them as by kill -9.
 
-An actor is plain code of the product in a thread. Only one thread runs at a time; at each call a chooser says who goes
-on. What a killed actor does from then on (its ``finally`` blocks) comes to nothing: every call of it raises again.
+An actor is plain code of the product in a thread. Only one thread runs at a time; at each call a chooser says who
+goes on. What a killed actor does from then on (its ``finally`` blocks) comes to nothing: every call of it raises.
 """
 
 from __future__ import annotations
 
 import functools
 import os
+import tempfile
 import threading
 from typing import TYPE_CHECKING, Any
 
@@ -15,6 +16,7 @@ from tests.controller.schedule import KILL, PATIENCE_S, Killed
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
+    from pathlib import Path
 
     import pytest
 
@@ -22,6 +24,11 @@ LOOKS = ("lstat", "stat", "listdir", "scandir", "readlink")
 CHANGES = ("mkdir", "rename", "unlink", "rmdir", "link", "symlink", "chmod", "fchmod", "utime", "write")
 """Calls at which an actor stands; ``open`` too, and ``close`` never: it is done for a process that was killed."""
 REAL: dict[str, Any] = {name: getattr(os, name) for name in (*LOOKS, *CHANGES, "open", "fsync", "copy_file_range")}
+
+
+def memory(otherwise: Path) -> str:
+    """A new folder, in memory where there is some: calls are tested, their order or their number, and no disk."""
+    return tempfile.mkdtemp(prefix="gc-", dir="/dev/shm" if os.access("/dev/shm", os.W_OK) else otherwise)
 
 
 class Actor:
@@ -39,14 +46,15 @@ class Actor:
 class Stage:
     """One run.
 
-    :param choose: at each call: who goes on (a name), :data:`KILL` for whoever stands there, or ``None``: the same.
+    :param choose: of who makes which call next, and who is alive: who goes on (a name), :data:`KILL` for whoever
+        stands there, or ``None``: the same.
     :param changed: called in the actor's thread after each call that changed something: (actor, call, path, target).
     """
 
     def __init__(
         self,
         actors: Mapping[str, Callable[[], None]],
-        choose: Callable[[str, list[str]], str | None],
+        choose: Callable[[str, str, list[str]], str | None],
         changed: Callable[[str, str, bytes, bytes], None],
     ) -> None:
         self.actors = {name: Actor(name, work) for name, work in actors.items()}
@@ -78,12 +86,12 @@ class Stage:
             return None
         return actor
 
-    def step(self, actor: Actor) -> None:
+    def step(self, actor: Actor, call: str) -> None:
         """``actor`` is about to make a call."""
         if actor.killed:
             raise Killed
         self.steps += 1
-        choice = self._choose(actor.name, self.alive())
+        choice = self._choose(actor.name, call, self.alive())
         if choice == KILL:
             actor.killed = True
             raise Killed
@@ -148,7 +156,7 @@ def _gate(name: str, stage: Callable[[], Stage | None]) -> Callable[..., Any]:
         actor = None if now is None else now.mine()
         if now is None or actor is None:
             return real(*arguments, **named)
-        now.step(actor)
+        now.step(actor, name)
         result = real(*arguments, **named)
         makes = name == "open" and len(arguments) > 1 and arguments[1] & os.O_CREAT
         if name in CHANGES or makes:
@@ -174,4 +182,4 @@ def _absolute(path: Any, folder: int | None) -> bytes:
 
 
 
-__all__ = ["KILL", "REAL", "Stage", "on_stage"]
+__all__ = ["KILL", "REAL", "Stage", "memory", "on_stage"]

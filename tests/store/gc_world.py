@@ -4,7 +4,7 @@ The code is the product's own, on a real filesystem; only the training, and the 
 the world's. What must hold:
 
 * after every call that changes something, the save that the greatest name in ``pub/`` says is there and whole;
-* a command that starts has a whole save to resume from; one that is outranked already may have none, never half of one;
+* a command that starts has a whole save to resume from; one that is outranked already may have none, never half;
 * gc renames nothing away that is latest, or has the greatest step, and nothing of an execution that runs;
 * a publication never goes, nor ``best/``, nor what is no save.
 """
@@ -41,6 +41,8 @@ FILES = ("model", "index", "done")
 """Of a save: one that is linked, one that is copied, and the marker."""
 EPOCH = 10 * 10**6
 """Between the epochs of two executions, so that adoptions fit between."""
+HOT = 0.6
+"""The chance at a hot call."""
 SAVE = b"checkpoint-"
 
 
@@ -74,6 +76,7 @@ class Plan:
     :param seed: of the order of the calls.
     :param switch: the chance that somebody else goes on at a call.
     :param kills: how many are killed.
+    :param hot: a call at which somebody else goes on very often: what is under way there is seen half done.
     """
 
     helpers: tuple[Helper, ...]
@@ -82,6 +85,7 @@ class Plan:
     seed: int
     switch: float
     kills: int
+    hot: str = ""
 
 
 @dataclass
@@ -95,6 +99,7 @@ class World:
     asked: dict[str, Standing] = field(default_factory=dict)
     history: list[str] = field(default_factory=list)
     lag: dict[str, int] = field(default_factory=dict)
+    laid: set[str] = field(default_factory=set)
     taken: int = 0
     removed: int = 0
 
@@ -110,9 +115,9 @@ class World:
             actors[f"adopt{number}"] = self._adopt(f"adopt{number}0adopted")
         kills = self.plan.kills
 
-        def chosen(actor: str, alive: list[str]) -> str | None:
+        def chosen(actor: str, call: str, alive: list[str]) -> str | None:
             nonlocal kills
-            if rng.random() >= self.plan.switch:
+            if rng.random() >= (HOT if call == self.plan.hot else self.plan.switch):
                 return None
             if kills and rng.random() < 0.05:
                 kills -= 1
@@ -137,6 +142,7 @@ class World:
                 root.make_execution(attempt)
                 self._lay(attempt, b"best/checkpoint-1", "best")
                 self._lay(attempt, b"logs", "logs")
+                self.laid.add(attempt)
                 for turn, count in enumerate(helper.turns):
                     self.standing[attempt] = Standing.RUNNING
                     self._turn(root, attempt, epoch, helper, turn, count)
@@ -175,15 +181,14 @@ class World:
         self.lag[actor] = hand.lag
 
         def standing(attempt: str) -> Known:
-            self.asked[attempt] = self.standing.get(attempt, Standing.OVER)
+            self.asked[attempt] = self.standing.get(attempt, Standing.ENDED)
             return Known(self.asked[attempt], "the world")
 
         def work() -> None:
             for _ in range(hand.passes):
                 root = open_root(self.path)
                 if hand.lag:
-                    stale = self.history[: -hand.lag]
-                    root._names = lambda: list(stale)  # type: ignore[method-assign]
+                    root._names = list(self.history[: -hand.lag]).copy  # type: ignore[method-assign]
                 found = collecting.plan(root, Rules(hand.last, hand.every), standing, is_save)
                 _, trouble = outranked.remove_all(root, found.paths)
                 assert not trouble, trouble
@@ -251,31 +256,49 @@ class World:
         over = Known(Standing.OVER, "the world")
         for turn in range(2):
             found = collecting.plan(root, Rules(1), lambda _: over, is_save)
+            there = [one for one in publications if os.path.lexists(os.path.join(root.raw, one.path))]
             removed, trouble = outranked.remove_all(root, found.paths)
             assert not trouble
-            assert turn == 0 or not removed
+            assert turn == 0 or not removed, f"a second pass removes {removed}"
+            for latest in publications[:1]:
+                assert self._content(os.path.join(root.raw, latest.path)) == str(latest.step), "the latest went"
         assert root.listing() == publications
         greatest = outranked.greatest_step(publications)
-        stay = {one.path for one in (*publications[:1], *([greatest] if greatest else []))}
+        # The very greatest may be a ghost's, and gone; then the greatest of those that are there stays.
+        stay = {one.path for one in (*publications[:1], greatest, outranked.greatest_step(there)) if one is not None}
         newest = {one.attempt for one in publications if one.epoch == publications[0].epoch}
         named = {one.path for one in publications}
         for attempt in root.executions():
             own = b"exec/" + attempt.encode()
-            assert not [name for name in root.entries(own) if LEFTOVER.fullmatch(name)]
+            for folder in (own, own + b"/kept", own + b"/resume"):
+                assert not [name for name in root.entries(folder) if LEFTOVER.fullmatch(name)], "a leftover stays"
             kept = {own + b"/kept/" + name for name in root.entries(own + b"/kept")}
             loose = kept - named
-            assert kept - loose <= stay, kept
+            assert kept - loose <= stay, f"not given back: {kept - loose - stay}"
             epochs = outranked.epochs_of(root, outranked.by_attempt(publications))
             assert not loose or attempt in newest or epochs[attempt] is None or not publications or (
                 (epochs[attempt] or 0) >= publications[0].epoch
             ), loose
             if attempt.startswith("run"):
-                assert self._content(os.path.join(self._folder(attempt), b"logs")) in {"logs", None}
+                self._check_rest(attempt)
         if greatest is not None and not any(hand.lag for hand in self.plan.hands):
             self._greatest_is_there(root, greatest)
         report = fsck(root)
-        assert not report.faults, report.faults
+        # Whoever keeps a name for the second time, and is killed, can leave its manifest where the first one went.
+        twice = {f"run{number}" for number, helper in enumerate(self.plan.helpers) if len(helper.turns) > 1}
+        odd = [
+            fault for fault in report.faults
+            if not (self.plan.kills and "is gone: it had" in fault and fault.split("/")[1] in twice)
+        ]  # fmt: skip
+        assert not odd, odd
         assert not report.troubles
+
+    def _check_rest(self, attempt: str) -> None:
+        """What was laid before anything else, if the run came so far."""
+        for name in (b"best/checkpoint-1", b"logs"):
+            found = self._content(os.path.join(self._folder(attempt), name))
+            assert found is None or found in {"best", "logs"}, f"{name!r}, which is no save, is {found}"
+            assert found is not None or attempt not in self.laid, f"{name!r}, which is no save, went"
 
     def _greatest_is_there(self, root: CheckpointRoot, greatest: Publication) -> None:
         """Unless it is a ghost's, which the helper's own thinning may outrun."""
@@ -297,7 +320,8 @@ class World:
     def _lay(self, attempt: str, name: bytes, content: str) -> None:
         with self._quietly():
             folder = os.path.join(self._folder(attempt), name)
-            os.makedirs(folder, exist_ok=True)
+            shutil.rmtree(folder, ignore_errors=True)  # a saver that writes in place changes what is kept (C169)
+            os.makedirs(folder)
             for file in FILES:
                 with open(os.path.join(os.fsdecode(folder), file), "w", encoding="ascii") as stream:
                     stream.write(_inside(file, content))

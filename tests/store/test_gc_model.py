@@ -15,7 +15,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from slurm_dispatch.store import transfer
-from tests.store.gc_stage import on_stage
+from tests.store.gc_stage import memory, on_stage
 from tests.store.gc_world import Hand, Helper, Plan, World
 
 if TYPE_CHECKING:
@@ -46,8 +46,9 @@ PLANS = st.builds(
     hands=st.lists(HANDS, min_size=1, max_size=2).map(tuple),
     adoptions=st.integers(0, 1),
     seed=st.integers(0, 2**32),
-    switch=st.sampled_from([0.05, 0.2, 0.6]),
+    switch=st.sampled_from([0.01, 0.03, 0.1, 0.5]),
     kills=st.integers(0, 2),
+    hot=st.sampled_from(["", "unlink", "rename", "link", "open", "scandir", "listdir"]),
 )
 
 
@@ -72,8 +73,8 @@ class Ground:
 
 @pytest.fixture
 def ground(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, quick: None) -> Iterator[Ground]:
-    """On memory where there is some, since nothing of it is about a disk."""
-    folder = tempfile.mkdtemp(prefix="gc-", dir="/dev/shm" if os.access("/dev/shm", os.W_OK) else tmp_path)
+    """Worlds, with the product's calls gated while one runs."""
+    folder = memory(tmp_path)
     ground = Ground(folder)
     monkeypatch.setattr(transfer, "COPY_BELOW", 20)
     on_stage(monkeypatch, lambda: None if ground.world is None else ground.world.stage)

@@ -59,7 +59,7 @@ def test_progress_is_what_is_above_the_saves_that_were_there(scene: Scene) -> No
     assert helper.end() == 0
     progress, ended = made.read()[1:]
     common = {"attempt": "attempt1", "epoch": "1000000"}
-    assert dict(progress.body) == {**common, "step": 20, "resumed_from": 10}
+    assert dict(progress.body) == {**common, "step": 20, "resumed_from": 10, "removed": 0, "paths": []}
     assert dict(ended.body) == {**common, "status": 0, "signal": None, "outcome": None, "step": 20}
 
 

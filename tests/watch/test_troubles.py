@@ -112,8 +112,9 @@ def test_progress_and_the_end_are_handed_on(scene: Scene) -> None:
     assert helper.end() == 85
     facts = [(fact.kind, dict(fact.body)) for fact in made.read()[1:]]
     common = {"attempt": "attempt1", "epoch": "1000000"}
-    assert facts[0] == ("progress", {**common, "step": 10, "resumed_from": None})
-    assert facts[-2] == ("progress", {**common, "step": 20, "resumed_from": None})
+    none = {"resumed_from": None, "removed": 0, "paths": []}
+    assert facts[0] == ("progress", {**common, "step": 10, **none})
+    assert facts[-2] == ("progress", {**common, "step": 20, **none})
     assert facts[-1] == ("ended", {**common, "status": 85, "signal": None, "outcome": None, "step": 20})
 
 
@@ -185,6 +186,22 @@ def test_progress_is_handed_on_at_most_once_in_fifteen_minutes(tmp_path: Path) -
             handing.running = None
     handing.ended(status=0, signal=None, outcome=None, step=40)
     assert [fact.body["step"] for fact in made.read()[1:]] == [10, 40, 40]
+
+
+def test_what_the_helper_removed_is_in_its_progress(scene: Scene) -> None:
+    """Who removed what is in the record: the helper's thinning too, and of all its removals their number."""
+    made = record(scene.folder)
+    environment = scene.environment(SLURM_DISPATCH_RECORD=made.folder)
+    argv = ["save", "10", "wait", "one", *(word for step in (20, 30, 40) for word in ("save", str(step)))]
+    options = ("--done", "done", "--keep", "1,1")
+    helper = scene.train(" ".join([*argv, "exit 0"]), *options, environment=environment)
+    helper.until_said("published step 10")
+    scene.open("one")
+    assert helper.end() == 0
+    last = [fact.body for fact in made.read() if fact.kind == "progress"][-1]
+    kept = os.listdir(os.path.join(scene.root, "exec", "attempt1", "kept"))
+    assert (last["step"], last["removed"], kept) == (40, len(last["paths"]), ["checkpoint-40"])
+    assert last["paths"][0] == "exec/attempt1/kept/checkpoint-10"
 
 
 def test_nothing_matched_is_said_once_with_the_names(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
