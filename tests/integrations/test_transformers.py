@@ -82,6 +82,7 @@ def test_two_ranks_publish_once_all_are_done(tmp_path: Path) -> None:
 
 
 def test_beside_dispatch_watch_each_save_is_one_publication(tmp_path: Path) -> None:
+    """Whichever of the two comes first: the Trainer may delete a save before the helper has seen it."""
     root = tmp_path / "root"
     identity = {"DISPATCH_JOB": "job", "DISPATCH_EPOCH": str(10**6), "DISPATCH_ATTEMPT": attempt(1)}
     words = ("--root", str(root), "--done", "trainer_state.json", "--interval", "0.05", "--no-thin")
@@ -89,5 +90,4 @@ def test_beside_dispatch_watch_each_save_is_one_publication(tmp_path: Path) -> N
     assert told == [{"what": "helped", "directory": str(root / "exec" / attempt(1)), "step": 20}]
     assert names(root) == [(1, step, f"exec/{attempt(1)}/kept/checkpoint-{step}") for step in (5, 10, 15, 20)]
     assert len(os.listdir(root / "exec" / attempt(1) / "kept")) == 4, "the callback thins as the helper was told"
-    assert "is not published" not in said
-    assert "published step 20" in said
+    assert "is not published" not in said, said
