@@ -12,7 +12,7 @@ MODEL_STEPS ?= 1000000
 # Power losses of a second kernel.
 CYCLES ?= 50
 
-.PHONY: help demo test test-fast test-cluster nightly power trials bench lint venv engine kernel down clean
+.PHONY: help demo test test-fast test-cluster nightly power trials bench lint venv savers engine kernel down clean
 
 help:
 	@echo "make demo          the main job with its faults, as a timeline"
@@ -21,13 +21,17 @@ help:
 	@echo "make test-cluster  the tests on real clusters, one for each of $(WORKERS) workers"
 	@echo "make nightly       $(MODEL_STEPS) steps of the model, and each fault that it must find"
 	@echo "make power         $(CYCLES) power losses of a second kernel, and the table of what was there after them"
-	@echo "make trials        40 trials of each of three designs, and their table"
+	@echo "make trials        40 trials of each of three designs, and with the real Trainer, and their tables"
 	@echo "make bench         the table of speeds"
 	@echo "make lint          ruff, mypy, import-linter, shellcheck"
 	@echo "make down          remove the clusters of this checkout"
 
 venv:
 	@tools/make-venv
+
+# The training libraries, for the tests that run them.
+savers: venv
+	@tools/make-venv-savers
 
 engine:
 	@docker/ensure-engine
@@ -42,14 +46,14 @@ demo: venv engine
 
 test: lint test-fast test-cluster
 
-test-fast: venv kernel
+test-fast: venv savers kernel
 	@command -v strace >/dev/null || tools/ensure-host strace
-	$(PY) -m pytest -q -n $(WORKERS) --dist loadfile -m "not cluster"
+	$(PY) -m pytest -q -n $(WORKERS) --dist loadfile -m "not cluster and (not savers or sample)"
 
-test-cluster: venv engine
+test-cluster: venv savers engine
 	@docker/base trixie
 	@docker/base bookworm
-	$(PY) -m pytest -q -n $(WORKERS) --dist loadfile -m cluster
+	$(PY) -m pytest -q -n $(WORKERS) --dist loadfile -m "cluster and (not savers or sample)"
 
 nightly: venv
 	MODEL_STEPS=$(MODEL_STEPS) $(PY) -m pytest -q -n $(WORKERS) --dist worksteal -rP \
@@ -59,8 +63,10 @@ nightly: venv
 power: venv kernel
 	@$(PY) -m tests.power --cycles $(CYCLES)
 
-trials: venv
+trials: venv savers engine
 	@$(PY) -m tests.trials
+	@$(PY) -m tests.trials.transformers_table
+	$(PY) -m pytest -q -m "savers and not cluster"
 
 bench: venv engine
 	@$(PY) -m bench

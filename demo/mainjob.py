@@ -71,6 +71,10 @@ class MainJob:
             f"#DISPATCH --checkpoint {self.root}", f"#DISPATCH --on {rule}",
         ])
         script = SCRIPT.format(directives=directives, marker=MARKER, program=PROGRAM, training=shlex.join(words))
+        return self.submit_script(script, options)
+
+    def submit_script(self, script: str, options: Sequence[str] = ()) -> MainJob:
+        """Submit a script as a user does, from the login host; it may use :attr:`root` and :attr:`logs`."""
         self.cluster.write(f"{self.folder}/train.sh", script, user=self.user)
         self.cluster.run("login", ["mkdir", "-p", self.root, self.logs], user=self.user)
         argv = ["dispatch", "sbatch", *options, f"{self.folder}/train.sh"]

@@ -35,6 +35,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "publish": ("publish", "Publish a save by hand."),
     "latest": ("latest", "Print the path of the save to resume from."),
     "fetch": ("fetch", "Bring the save to resume from from S3 to a folder."),
+    "result": ("result", "Print the folder of the execution that completed."),
     "ls": ("ls", "List the publications of a checkpoint root."),
     "doctor": ("doctor", "Show what the store of a checkpoint root is proved to do."),
     "fsck": ("fsck", "Check a checkpoint root: names, saves, executions, who is latest."),

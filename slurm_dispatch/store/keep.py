@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from slurm_dispatch.durable import TEMPORARY_PREFIX, make_folder
-from slurm_dispatch.errors import AbsentError, BadDataError, TransientError, show, store_error
+from slurm_dispatch.errors import AbsentError, BadDataError, StoreError, TransientError, show, store_error
 from slurm_dispatch.model.identity import check_attempt
 from slurm_dispatch.store.folders import list_fresh, sync_path, tries
 from slurm_dispatch.store.manifest import SaveState, manifest_of, read_manifest, state_of, write_manifest
@@ -58,7 +58,7 @@ def keep(
         if _is_kept(root, kept):
             sync_path(folder)  # whoever renamed it may have been killed, or refused, before this
             return kept
-        _remove(folder, name)
+        remove_out_of_sight(folder, name)
 
     def before(seen: Look) -> None:
         write_manifest(root, kept, manifest_of(seen, proof))
@@ -110,16 +110,16 @@ def _is_kept(root: CheckpointRoot, kept: bytes) -> bool:
     return any(publication.path == kept for publication in root.listing())
 
 
-def _remove(folder: bytes, name: bytes) -> None:
-    """Remove a kept save that nobody has published, first out of sight as one."""
+def remove_out_of_sight(folder: bytes, name: bytes) -> bool:
+    """Remove a save that nobody has published, first out of sight as one; false if it was gone, or is half gone."""
     away = os.path.join(folder, f"{TEMPORARY_PREFIX}{secrets.token_hex(8)}".encode())
     try:
         os.rename(os.path.join(folder, name), away)
     except FileNotFoundError:
-        return
+        return False
     except OSError as error:
         raise store_error(error, "removing", os.path.join(folder, name)) from error
-    remove_quietly(away)
+    return remove_quietly(away)
 
 
 @dataclass(frozen=True, slots=True)
@@ -174,12 +174,13 @@ def _take(root: CheckpointRoot, attempt: str, source: bytes, copy: bool) -> byte
                     if isinstance(error, AbsentError):
                         return None
                     raise
-        if _same(source, path):
+        if same_save(source, path):
             return path
     raise BadDataError(f"save {show(source)} has been taken {RESUME_NAMES_MAX} times in one execution")
 
 
-def _same(source: bytes, path: bytes) -> bool:
+def same_save(source: bytes, path: bytes) -> bool:
+    """Whether two saves have the same entries, sizes and times, as what was taken from one has."""
     one, other = look(source, read=False), look(path, read=False)
     if one is None or other is None:
         return False
@@ -204,8 +205,14 @@ def sweep_kept(root: CheckpointRoot, attempt: str) -> int:
             continue
         for inner in found:
             if inner.startswith(TEMPORARY_PREFIX.encode()):
-                gone += remove_quietly(os.path.join(folder, inner))
+                # As one: the training may keep a save itself now, and must not rename a half-removed one into place.
+                try:
+                    gone += remove_out_of_sight(folder, inner)
+                except StoreError:
+                    continue  # swept the next time
     return gone
 
 
-__all__ = ["COPY_BELOW", "Taken", "bring", "keep", "kept_path", "sweep_kept", "take"]
+__all__ = [
+    "COPY_BELOW", "Taken", "bring", "keep", "kept_path", "remove_out_of_sight", "same_save", "sweep_kept", "take",
+]  # fmt: skip

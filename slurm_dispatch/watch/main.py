@@ -11,7 +11,7 @@ from slurm_dispatch.durable import fill_streams
 from slurm_dispatch.errors import ConfigurationError, DispatchError, UsageError
 from slurm_dispatch.watch import options as command_line
 from slurm_dispatch.watch import words
-from slurm_dispatch.watch.place import INHERITED, Place, find_place, variables
+from slurm_dispatch.watch.place import INHERITED, KEEP, Place, find_place, keep_text, variables
 from slurm_dispatch.watch.say import say
 
 if TYPE_CHECKING:
@@ -101,6 +101,7 @@ def _work(place: Place, options: command_line.Options, environment: dict[str, st
     _say_prepared(place, options, prepared)
     environment = {name: value for name, value in environment.items() if name not in INHERITED}
     environment.update(variables(place, prepared.directory, prepared.resume, prepared.step))
+    environment[KEEP] = keep_text(options.keep_own, options.keep_root, thin=options.thin)
     if options.beside:
         return _beside(place, options, prepared, environment)
     from slurm_dispatch.watch.command import CannotStart

@@ -19,6 +19,8 @@ if TYPE_CHECKING:
 
 SHARED = "SLURM_DISPATCH_SHARED"
 """``1`` for a shared checkpoint: from TaskProlog, which knows the word, and from the wrapper."""
+KEEP = "SLURM_DISPATCH_KEEP"
+"""What ``--keep`` and ``--no-thin`` said, for a training that publishes itself: ``2,3``, or ``all``."""
 IDENTITY = ("DISPATCH_JOB", "DISPATCH_EPOCH", "DISPATCH_ATTEMPT")
 _BASE32 = "abcdefghijklmnopqrstuvwxyz234567"
 
@@ -146,7 +148,7 @@ def _number(text: str | None) -> str | None:
 
 INHERITED = (
     "DISPATCH_DIR", "DISPATCH_RESUME", "DISPATCH_RESUME_STEP",
-    "SLURM_DISPATCH_ATTEMPT", "SLURM_DISPATCH_DIR", "SLURM_DISPATCH_RESUME", "SLURM_DISPATCH_RESUME_STEP",
+    "SLURM_DISPATCH_ATTEMPT", "SLURM_DISPATCH_DIR", "SLURM_DISPATCH_RESUME", "SLURM_DISPATCH_RESUME_STEP", KEEP,
 )  # fmt: skip
 """What is taken away before it is set: an outer job's values must not reach this one's command."""
 
@@ -164,3 +166,21 @@ def variables(place: Place, directory: str, resume: str | None, step: int | None
         if step is not None:
             values["DISPATCH_RESUME_STEP"] = values["SLURM_DISPATCH_RESUME_STEP"] = str(step)
     return values
+
+
+def keep_text(own: int, root: int, *, thin: bool) -> str:
+    """The value of :data:`KEEP`."""
+    return f"{own},{root}" if thin else "all"
+
+
+def parse_keep(text: str) -> tuple[int, int] | None:
+    """The inverse of :func:`keep_text`; ``None``: nothing is removed.
+
+    :raises ConfigurationError: it is neither.
+    """
+    own, _, root = text.partition(",")
+    if text == "all":
+        return None
+    if _number(own) is None or _number(root) is None or 0 in {int(own), int(root)}:
+        raise ConfigurationError(f"{KEEP} {show(text)!r} is wrong", hint="it is dispatch-watch's to set")
+    return int(own), int(root)

@@ -13,7 +13,7 @@ from slurm_dispatch.watch.pattern import Component, Match, Pattern, is_temporary
 if TYPE_CHECKING:
     from collections.abc import Collection
 
-RESERVED = frozenset({".dispatch", "kept", "resume"})
+RESERVED = frozenset({".dispatch", "best", "kept", "resume"})
 """The helper's own folders in ``exec/<attempt>/``."""
 NAMES_MAX = 10
 """How many names are listed when nothing matched."""

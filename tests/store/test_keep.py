@@ -11,9 +11,12 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from slurm_dispatch.durable import TEMPORARY_PREFIX
 from slurm_dispatch.errors import BadDataError, StoreError
+from slurm_dispatch.store import keep as keeping
 from slurm_dispatch.store.keep import keep, sweep_kept
 from slurm_dispatch.store.manifest import SaveState, state_of
+from slurm_dispatch.store.remove import remove_quietly
 from slurm_dispatch.store.transfer import transfer
 from slurm_dispatch.store.whole import Proof, look
 from tests.kill import run
@@ -389,3 +392,25 @@ def test_a_manifest_that_does_not_parse_is_named(root: CheckpointRoot) -> None:
 
 
 # Taking
+
+
+def test_a_sweep_takes_a_leftover_out_of_sight_before_it_removes_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The training may be keeping a save itself: what is half removed must not be there for its rename."""
+    root = fresh(tmp_path)
+    root.make_execution(NEW)
+    kept = os.fsdecode(root.make_in_execution(NEW, b"kept"))
+    name = TEMPORARY_PREFIX + "0" * 16
+    os.mkdir(os.path.join(kept, name))
+    seen: list[list[str]] = []
+
+    def remove(path: bytes) -> bool:
+        seen.append(os.listdir(kept))
+        return remove_quietly(path)
+
+    monkeypatch.setattr(keeping, "remove_quietly", remove)
+    assert sweep_kept(root, NEW) == 1
+    assert len(seen) == 1
+    assert name not in seen[0]
+    assert os.listdir(kept) == []
