@@ -8,13 +8,11 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from slurm_dispatch.errors import show, store_error
-from slurm_dispatch.watch.pattern import Component, Match, Pattern, is_temporary
+from slurm_dispatch.watch.pattern import RESERVED, Component, Match, Pattern, is_temporary
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Sequence
 
-RESERVED = frozenset({".dispatch", "kept", "resume"})
-"""The helper's own folders in ``exec/<attempt>/``."""
 NAMES_MAX = 10
 """How many names are listed when nothing matched."""
 ENTRIES_MAX = 100_000
