@@ -63,6 +63,11 @@ class Layout:
     :ivar temporary: globs of names that are not finished, beside those that are never saves for any saver.
     :ivar rewritten: globs in the save of files that the saver writes again, in place, in a save that is finished:
         they are copied when it is kept, whatever their size.
+    :ivar rewrites_in: more such globs for this save, where it says itself whether its writer does that.
+    :ivar counted: those of the patterns whose number begins anew in each run: it orders the saves of one run, and is
+        no step.
+    :ivar one_form: names that differ in more than their numbers (``step_10.pt``, ``epoch_3.pt``) may count different
+        things, so only those of one form are saves.
     :ivar step_of: the step that stands in the save itself, ``None`` if none does; a save whose name says another is
         not published (C098).
     :ivar recognises: whether a save that a pattern of this layout matches is of this saver, finished or not; for
@@ -80,12 +85,19 @@ class Layout:
     source: str
     temporary: tuple[str, ...] = ()
     rewritten: tuple[str, ...] = ()
+    rewrites_in: Callable[[SaveView], tuple[str, ...]] | None = None
+    counted: tuple[str, ...] = ()
+    one_form: bool = False
     step_of: Callable[[SaveView], int | None] | None = None
 
     def is_temporary(self, name: str) -> bool:
         """Whether the saver gives ``name`` to what is not finished."""
         return any(fnmatchcase(name, glob) for glob in self.temporary)
 
-    def rewrites(self, path: str) -> bool:
-        """Whether the saver writes the file ``path`` of a finished save again."""
-        return any(fnmatchcase(path, glob) for glob in self.rewritten)
+    def copied(self, view: SaveView) -> Callable[[str], bool]:
+        """Which files of the save, by their path in it, must be copied when it is kept.
+
+        :raises OSError: of the view's reader.
+        """
+        globs = self.rewritten + (() if self.rewrites_in is None else self.rewrites_in(view))
+        return lambda path: any(fnmatchcase(path, glob) for glob in globs)

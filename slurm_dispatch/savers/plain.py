@@ -50,6 +50,7 @@ LAYOUT = Layout(
     ),
     check=check,
     recognises=recognises,
+    one_form=True,
     source=(
         "torch 2.13 torch/serialization.py (`_open_zipfile_writer_file`); safetensors 0.8 README, section Format; "
         "numpy 2.4 numpy/lib/_format_impl.py and numpy/lib/_npyio_impl.py (`savez`)"

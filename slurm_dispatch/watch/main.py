@@ -76,6 +76,7 @@ def _stall(text: str) -> float:
 
 def _work(place: Place, options: command_line.Options, environment: dict[str, str]) -> int:
     from slurm_dispatch.watch.apart import apart
+    from slurm_dispatch.watch.judge import Judge
     from slurm_dispatch.watch.prepare import Prepared, follow, prepare
     from slurm_dispatch.watch.shared import follow_shared, prepare_shared
     from slurm_dispatch.watch.turn import this_process
@@ -89,11 +90,11 @@ def _work(place: Place, options: command_line.Options, environment: dict[str, st
         if place.shared:
             if not place.first:
                 return follow_shared(place, timeout_s=options.timeout_s).encode()
-            return prepare_shared(place, runner=runner, pattern=options.pattern).encode()
+            return prepare_shared(place, runner=runner, judge=Judge(options)).encode()
         if not place.first:
             return follow(place, timeout_s=options.timeout_s).encode()
         return prepare(
-            place, start_from=start_from, copy=options.copy, runner=runner, pattern=options.pattern
+            place, start_from=start_from, copy=options.copy, runner=runner, judge=Judge(options)
         ).encode()
 
     # A little longer than what waits inside, so that the better message comes first.

@@ -14,6 +14,8 @@ from slurm_dispatch.model.publication import STEP_MAX
 
 DEFAULT = "checkpoint-{step}"
 STEP = "{step}"
+RESERVED = frozenset({".dispatch", "kept", "resume"})
+"""The helper's own folders in ``exec/<attempt>/``."""
 DEPTH_MAX = 8
 """Components of a pattern: each level is a folder to list at every scan."""
 
