@@ -6,7 +6,7 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING
 
 from slurm_dispatch.errors import UsageError
-from slurm_dispatch.savers import accelerate, plain, transformers
+from slurm_dispatch.savers import accelerate, dcp, deepspeed, lightning, megatron, orbax, plain, transformers
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -16,6 +16,11 @@ if TYPE_CHECKING:
 _ROWS = (
     transformers.LAYOUT,
     accelerate.LAYOUT,
+    lightning.LAYOUT,
+    deepspeed.LAYOUT,
+    megatron.LAYOUT,
+    orbax.LAYOUT,
+    dcp.LAYOUT,
     plain.LAYOUT,
 )
 
