@@ -1,8 +1,8 @@
 """``Accelerator.save_state`` of Hugging Face accelerate.
 
-``save_state`` writes model, optimizers, schedulers, samplers and scaler, then ``random_states_<rank>.pkl`` on each rank,
-then ``custom_checkpoint_<n>.pkl`` for each object that was registered for checkpointing, without a marker and without
-a staging name. How many ranks and objects there are stands nowhere in it. So a save is never proved by itself: it is
+``save_state`` writes model, optimizers, schedulers, samplers and scaler, then ``random_states_<rank>.pkl`` on each
+rank, then ``custom_checkpoint_<n>.pkl`` for each object that was registered for checkpointing, without a marker and
+without a staging name. How many ranks and objects there are stands nowhere in it. So a save is never proved by itself: it is
 torn until the random states are there and every file is whole, and after that it is assumed whole once it does not
 change. Who registers no object can name the last file with ``--done random_states_0.pkl``.
 

@@ -2,8 +2,8 @@
 
 ``Trainer._save_checkpoint`` writes into ``checkpoint-<global step>`` without a staging folder and without fsync: the
 model (with an index after its shards), ``training_args.bin``, optimizer, scheduler, scaler and the random states, then
-``trainer_state.json`` on rank 0. From 4.37 to 4.39 it wrote ``tmp-checkpoint-<step>`` and renamed it. Up to 4.36 the
-random states came after ``trainer_state.json``; a save without them is loaded, with a warning.
+``trainer_state.json`` on rank 0. 4.36 wrote ``tmp-checkpoint-<step>`` and renamed it (no longer in 4.39). Up to 4.35
+the random states came after ``trainer_state.json``; a save without them is loaded, with a warning.
 
 What other ranks write of their own (``rng_state_<rank>.pth``, the parts of FSDP) is collective or may be missing, but
 for DeepSpeed: whether each rank's part is there is not known, so such a save is assumed whole at best.
@@ -96,8 +96,8 @@ LAYOUT = Layout(
     check=check,
     recognises=recognises,
     source=(
-        "transformers 5.24 trainer.py (`_save_checkpoint`), trainer_jit_checkpoint.py; 4.37 trainer.py for "
-        "`tmp-checkpoint-`; huggingface_hub 2.4 serialization/_torch.py for the index"
+        "transformers 5.24 trainer.py (`_save_checkpoint`), trainer_jit_checkpoint.py; 4.35, 4.36 and 4.39 "
+        "trainer.py for older names and orders; huggingface_hub 2.4 serialization/_torch.py for the index"
     ),
     temporary=("tmp-checkpoint-*",),
     rewrites_in=rewrites_in,
