@@ -14,9 +14,9 @@ the state of the optimizer ``partition_count``. The step is ``global_steps`` in 
 ===============================================  ==============================================================
 
 Not proved are the saves of pipeline modules (``layer_<L>-model_<M>-model_states.pt``: nothing says how many layers
-there are), of a mixture of experts without ZeRO, and those in torch's old format (``checkpoint_serialization: false``).
-A universal checkpoint (``ds_to_universal.py``) is made by hand from a save that is whole; it copies the states of the
-model last.
+there are), of a mixture of experts without ZeRO, and those in torch's old format (``checkpoint_serialization:
+false``). A universal checkpoint (``ds_to_universal.py``) is made by hand from a save that is whole; it copies the
+states of the model last. Saved twice under one tag, the files are truncated and written again in place.
 """
 
 from __future__ import annotations
@@ -26,8 +26,8 @@ from typing import TYPE_CHECKING
 
 from slurm_dispatch.savers.inert import attribute
 from slurm_dispatch.savers.layout import Layout, Verdict, torn, unsure, whole
-from slurm_dispatch.savers.structure import check_files, structure_of
-from slurm_dispatch.savers.torchfile import read_saved, whole_number
+from slurm_dispatch.savers.structure import check_files
+from slurm_dispatch.savers.torchfile import check_saved, read_saved, whole_number
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -59,14 +59,9 @@ def check_ranks(view: SaveView, folder: str = "") -> Verdict:
     first = _first(names)
     if first is None:
         return torn(f"{inside}mp_rank_00_model_states.pt is not there yet")
-    for name in sorted(names):
-        if name.endswith(".pt") and not view.sizes[inside + name]:
-            return torn(f"{inside}{name} is empty")
-    found = check_files(view)
+    found = check_files(view) or check_saved(view, [inside + name for name in sorted(names) if name.endswith(".pt")])
     if found is not None:
         return found
-    if structure_of(view, inside + first) is None:
-        return unsure(f"{inside}{first} is in torch's old format, which does not say how long it is")
     state = read_saved(view, inside + first)
     dp, mp = (whole_number(attribute(state, key)) for key in ("dp_world_size", "mp_world_size"))
     if dp is None or mp is None or not 0 < dp * mp <= RANKS_MAX:
@@ -76,12 +71,13 @@ def check_ranks(view: SaveView, folder: str = "") -> Verdict:
         if missing is not None:
             return torn(f"{inside}{missing} is not there yet")
         return unsure("nothing says how many layers of the pipeline there are")
-    return _check_grid(view, inside, names, first, dp, mp)
+    return _check_grid(view, inside, first, state, (dp, mp))
 
 
-def _check_grid(view: SaveView, inside: str, names: set[str], first: str, dp: int, mp: int) -> Verdict:
-    """The files of all ranks, as many as ``first``, the state of the model of rank 0, says."""
-    state = read_saved(view, inside + first)
+def _check_grid(view: SaveView, inside: str, first: str, state: object, ranks: tuple[int, int]) -> Verdict:
+    """The files of all ranks: as many data and model parallel ones as ``first``, the state of the model, says."""
+    names = _names(view, inside)
+    dp, mp = ranks
     optimizer = next((match for name in sorted(names) if (match := _OPTIMIZER.match(name))), None)
     has_zero = attribute(state, "param_shapes") is not None or optimizer is not None or first.startswith("zero_")
     counts = attribute(state, "num_experts")
@@ -119,7 +115,8 @@ def _check_grid(view: SaveView, inside: str, names: set[str], first: str, dp: in
 
 
 def _check_universal(view: SaveView, inside: str, names: set[str]) -> Verdict:
-    found = check_files(view)
+    states = [path for path in sorted(view.sizes) if path.startswith(inside) and path.endswith(".pt")]
+    found = check_files(view) or check_saved(view, states)
     if found is not None:
         return found
     if any(path.startswith(f"{inside}tmp/") for path in view.sizes):

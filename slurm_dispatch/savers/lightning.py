@@ -4,8 +4,8 @@
 ``TMPDIR`` is another filesystem, which on a cluster it mostly is, the move is a copy to the final name: a killed one
 leaves a cut ``.ckpt``. So the zip decides, not the name.
 
-**A folder.** Its last file is ``meta.pt`` (FSDP with ``state_dict_type="sharded"``, ``ModelParallelStrategy``), beside
-the shards of ``torch.distributed.checkpoint`` and their ``.metadata``; DeepSpeed's strategy writes the tag
+**A folder.** Its last file is ``meta.pt`` (FSDP with ``state_dict_type="sharded"``, ``ModelParallelStrategy``),
+beside the shards of ``torch.distributed.checkpoint`` and their ``.metadata``; DeepSpeed's strategy writes the tag
 ``checkpoint`` and then ``latest`` in it, by DeepSpeed's own code.
 
 **The step** is what stands behind ``step=`` (or ``step``, with ``auto_insert_metric_name=False``) in the name, as in
@@ -24,7 +24,7 @@ from slurm_dispatch.savers.dcp import check_shards
 from slurm_dispatch.savers.inert import attribute
 from slurm_dispatch.savers.layout import Layout, Verdict, torn, unsure, whole
 from slurm_dispatch.savers.structure import check_files, structure_of
-from slurm_dispatch.savers.torchfile import read_saved, whole_number
+from slurm_dispatch.savers.torchfile import check_saved, read_saved, whole_number
 
 if TYPE_CHECKING:
     from slurm_dispatch.savers.view import SaveView
@@ -50,12 +50,7 @@ def check(view: SaveView) -> Verdict:
     found = check_shards(view)
     if not view.sizes.get(META):
         return torn(f"{META} is not there yet")
-    torn_file = check_files(view)
-    if torn_file is not None:
-        return torn_file
-    if structure_of(view, META) is None:
-        return torn(f"{META} is cut: it does not begin as a zip")
-    return found
+    return check_files(view) or check_saved(view, [META]) or found
 
 
 def _check_file(view: SaveView) -> Verdict:

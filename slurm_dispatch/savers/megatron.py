@@ -5,10 +5,10 @@ step than there is (C098) or be missing (C097): the step is that of the folder, 
 (``iteration``), it must be the same. Megatron loads a save that is not the tracker's with ``--ckpt-step``.
 
 **Distributed formats.** ``torch_dist``: ``common.pt`` first (up to Core 0.19; later it is a key of the shards), the
-shards of ``torch.distributed.checkpoint`` and their ``.metadata``, then ``metadata.json``, which Megatron needs to know
-the format (``dist_checkpointing.save``; an asynchronous save ends the same way). ``torch_dcp`` and ``fsdp_dtensor``:
-the shards and their ``.metadata`` only. ``integrity.json`` (``--verify-integrity``) comes after all that, and tokenizer
-files after the tracker: a save is loaded without them.
+shards of ``torch.distributed.checkpoint`` and their ``.metadata``, then ``metadata.json``, which Megatron needs to
+know the format (``dist_checkpointing.save``; an asynchronous save ends the same way). ``torch_dcp`` and
+``fsdp_dtensor``: the shards and their ``.metadata`` only. ``integrity.json`` (``--verify-integrity``) comes after all
+that, and tokenizer files after the tracker: a save is loaded without them.
 
 **The old format, ``torch``.** A folder for each model parallel rank,
 ``mp_rank_<tensor>[_<pipeline>][_<expert>]``, with ``model_optim_rng.pt`` and, with the distributed optimizer,
@@ -24,8 +24,8 @@ from typing import TYPE_CHECKING, Any
 from slurm_dispatch.savers.dcp import METADATA, check_shards, read_shards
 from slurm_dispatch.savers.inert import attribute
 from slurm_dispatch.savers.layout import Layout, State, Verdict, torn, unsure, whole
-from slurm_dispatch.savers.structure import check_files, structure_of
-from slurm_dispatch.savers.torchfile import read_saved, whole_number
+from slurm_dispatch.savers.structure import check_files
+from slurm_dispatch.savers.torchfile import check_saved, read_saved, whole_number
 from slurm_dispatch.savers.view import read_json
 
 if TYPE_CHECKING:
@@ -47,6 +47,10 @@ def check(view: SaveView) -> Verdict:
     found = check_files(view)
     if found is not None:
         return found
+    if COMMON in view.sizes:
+        found = check_saved(view, [COMMON])
+        if found is not None:
+            return found
     if any(_RANK.match(path.partition("/")[0]) for path in view.sizes):
         return _check_ranks(view)
     return _check_distributed(view)
@@ -60,10 +64,13 @@ def _check_distributed(view: SaveView) -> Verdict:
         if config["sharded_backend"] != "torch_dist":
             return unsure(f"{CONFIG} says a format that is not known here: {config['sharded_backend']!r}")
     found = check_shards(view)
-    if found.state is not State.WHOLE or CONFIG in view.sizes:
+    if found.state is not State.WHOLE:
         return found
-    if COMMON in view.sizes or _has_common(view):
+    has_common = COMMON in view.sizes or _has_common(view)
+    if has_common and CONFIG not in view.sizes:
         return torn(f"{CONFIG} is not there yet")
+    if CONFIG in view.sizes and not has_common:
+        return torn(f"{COMMON} is missing, and the shards have no common state")
     return found
 
 
@@ -76,21 +83,20 @@ def _has_common(view: SaveView) -> bool:
 def _check_ranks(view: SaveView) -> Verdict:
     names = sorted({path.partition("/")[0] for path in view.sizes if _RANK.match(path.partition("/")[0])})
     first = f"{names[0]}/{MODEL}"
-    empty = next((path for path in sorted(view.sizes) if path.endswith(".pt") and not view.sizes[path]), None)
-    if empty is not None:
-        return torn(f"{empty} is empty")
     if first not in view.sizes:
         return torn(f"{first} is not there yet")
-    if structure_of(view, first) is None:
-        return unsure(f"{first} is in torch's old format, which does not say how long it is")
+    found = check_saved(view, [path for path in sorted(view.sizes) if path.endswith(".pt")])
+    if found is not None:
+        return found
     arguments = attribute(read_saved(view, first), "args")
-    sizes = [whole_number(attribute(arguments, f"{kind}_model_parallel_size")) for kind in ("tensor", "pipeline")]
+    tensor = whole_number(attribute(arguments, "tensor_model_parallel_size"))
+    pipeline = whole_number(attribute(arguments, "pipeline_model_parallel_size"))
     # Arguments from before there were experts have no number of them.
     expert = whole_number(attribute(arguments, "expert_model_parallel_size")) or 1
-    tensor, pipeline = sizes
     if tensor is None or pipeline is None or not 0 < tensor * pipeline * expert <= RANKS_MAX:
         return unsure(f"{first} does not say how many ranks there were")
-    has_optimizer = bool(attribute(arguments, "use_distributed_optimizer")) and not attribute(arguments, "no_save_optim")
+    distributed, unsaved = (attribute(arguments, name) for name in ("use_distributed_optimizer", "no_save_optim"))
+    has_optimizer = bool(distributed) and not unsaved
     for folder in _folders(tensor, pipeline, expert):
         for name in (MODEL, OPTIMIZER) if has_optimizer and expert == 1 else (MODEL,):
             if f"{folder}/{name}" not in view.sizes:
@@ -146,8 +152,8 @@ LAYOUT = Layout(
     recognises=recognises,
     source=(
         "Megatron-LM core_v0.16 and 0.20 megatron/training/checkpointing.py (`save_checkpoint`, "
-        "`get_checkpoint_name`), megatron/core/dist_checkpointing/serialization.py (`save`), core.py (`save_config`), "
-        "strategies/filesystem_async.py"
+        "`get_checkpoint_name`), megatron/core/dist_checkpointing/serialization.py (`save`), core.py "
+        "(`save_config`), strategies/filesystem_async.py"
     ),
     temporary=("*.metadata.tmp",),
     step_of=step_of,

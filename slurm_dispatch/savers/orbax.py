@@ -1,10 +1,10 @@
 """Orbax (``CheckpointManager`` and the checkpointers), which Flax, MaxText and others of JAX save by.
 
-A save is written as ``<name>.orbax-checkpoint-tmp`` (up to 0.11.15 with ``-<time>`` behind it), its items as folders of
-such names in it, and renamed when all hosts are done (C100). Before that ``_CHECKPOINT_METADATA`` gets its
-``commit_timestamp_nsecs`` and ``commit_success.txt`` is written (since 0.12.3 also where the rename decides; before, only
-on stores without a rename, where the name is final from the start). So a save under its final name that has neither is
-not finished, and a folder that is only called like a step is no save at all (C109).
+A save is written as ``<name>.orbax-checkpoint-tmp`` (up to 0.11.15 with ``-<time>`` behind it), its items as folders
+of such names in it, and renamed when all hosts are done (C100). Before that ``_CHECKPOINT_METADATA`` gets its
+``commit_timestamp_nsecs`` and ``commit_success.txt`` is written (since 0.12.3 also where the rename decides; before,
+only on stores without a rename, where the name is final from the start). So a save under its final name that has
+neither is not finished, and a folder that is only called like a step is no save at all (C109).
 
 In an item ``_METADATA`` lists the arrays. With OCDBT, the default, they are in ``d/`` files that ``manifest.ocdbt``
 lists in compressed form; the manifest of the item is merged from those of the processes when they are done, and says
@@ -62,6 +62,10 @@ def _check_file(view: SaveView, path: str) -> Verdict | None:
         head = view.read(path, 0, 12)
         if head[:4] != MAGIC or int.from_bytes(head[4:], "little") != view.sizes[path]:
             return torn(f"{path} is cut: it says another length")
+        if STEP_METADATA in view.sizes and not _has_item(view, folder):
+            return torn(f"{inside}{ITEM_METADATA} is missing")
+    if name == ".zarray" and STEP_METADATA in view.sizes and not _has_item(view, folder.rpartition("/")[0]):
+        return torn(f"{folder} is no array of an item: there is no {ITEM_METADATA}")
     if name == STEP_METADATA and not isinstance(read_json(view, path), dict):
         return torn(f"{path} is not whole JSON")
     if name == ITEM_METADATA:
@@ -73,6 +77,13 @@ def _check_file(view: SaveView, path: str) -> Verdict | None:
         if item.get("use_ocdbt") is False:
             return _check_zarr(view, inside, item)
     return None
+
+
+def _has_item(view: SaveView, folder: str) -> bool:
+    """Whether the folder, or one above it, is an item: the manifests of single processes stand in folders of it."""
+    while folder and f"{folder}/{ITEM_METADATA}" not in view.sizes:
+        folder = folder.rpartition("/")[0]
+    return bool(folder) or ITEM_METADATA in view.sizes
 
 
 def _check_zarr(view: SaveView, inside: str, item: dict[str, Any]) -> Verdict | None:
@@ -117,8 +128,8 @@ LAYOUT = Layout(
     patterns=("{step}", "*_{step}", "checkpoints/{step}", "checkpoints/*_{step}"),
     last=(STEP_METADATA, COMMITTED),
     proves=(
-        "`commit_timestamp_nsecs` in `_CHECKPOINT_METADATA`, or `commit_success.txt`; no item under a temporary name, "
-        "each `manifest.ocdbt` as long as it says, each array of an item without OCDBT"
+        "`commit_timestamp_nsecs` in `_CHECKPOINT_METADATA`, or `commit_success.txt`; no item under a temporary "
+        "name, each `manifest.ocdbt` as long as it says, each array of an item without OCDBT"
     ),
     check=check,
     recognises=recognises,

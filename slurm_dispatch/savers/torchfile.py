@@ -11,9 +11,11 @@ import struct
 from typing import TYPE_CHECKING, Any
 
 from slurm_dispatch.savers.inert import NotInertError, read_pickle
+from slurm_dispatch.savers.layout import Verdict, torn, unsure
+from slurm_dispatch.savers.structure import structure_of
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterable, Iterator
 
     from slurm_dispatch.savers.view import SaveView
 
@@ -22,6 +24,8 @@ PICKLE_MAX = 64 << 20
 DIRECTORY_MAX = 64 << 20
 """Bytes of a zip's directory that is read: a million tensors."""
 _WIDE = 0xFFFFFFFF
+_LEAST = 30
+"""Bytes; a zip with an entry has more, and so has torch's old format."""
 
 
 def read_saved(view: SaveView, path: str) -> Any:
@@ -40,6 +44,22 @@ def read_saved(view: SaveView, path: str) -> Any:
     except (struct.error, NotInertError):
         return None
     return None
+
+
+def check_saved(view: SaveView, paths: Iterable[str]) -> Verdict | None:
+    """The first of these files of ``torch.save`` that is not a whole zip, as a verdict; ``None`` if there is none.
+
+    A file that does not begin as a zip is in torch's old format, which does not say how long it is, unless it is
+    shorter than any.
+    """
+    old = None
+    for path in paths:
+        found = structure_of(view, path) if view.sizes[path] else False
+        if found is False or (found is None and view.sizes[path] < _LEAST):
+            return torn(f"{path} is {'cut' if view.sizes[path] else 'empty'}")
+        if found is None and old is None:
+            old = unsure(f"{path} is in torch's old format, which does not say how long it is")
+    return old
 
 
 def _directory(view: SaveView, path: str, size: int) -> Iterator[tuple[bytes, int, int, int]]:
