@@ -66,7 +66,7 @@ def _check_file(view: SaveView, path: str) -> Verdict | None:
             return torn(f"{inside}{ITEM_METADATA} is missing")
     if name == ".zarray" and STEP_METADATA in view.sizes and not _has_item(view, folder.rpartition("/")[0]):
         return torn(f"{folder} is no array of an item: there is no {ITEM_METADATA}")
-    if name == STEP_METADATA and not isinstance(read_json(view, path), dict):
+    if name in {STEP_METADATA, ".zarray", "zarr.json"} and not isinstance(read_json(view, path), dict):
         return torn(f"{path} is not whole JSON")
     if name == ITEM_METADATA:
         item = read_json(view, path)
