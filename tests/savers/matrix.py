@@ -9,13 +9,16 @@ from __future__ import annotations
 
 import json
 import os
+import re
+import select
 import shutil
 import subprocess
 import time
+from collections import Counter
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from tests.kill import Point, calls, names
+from tests.kill import LINE, names
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -24,11 +27,13 @@ if TYPE_CHECKING:
 
     from typing_extensions import Self
 
-DEADLINE_S = 300.0
+DEADLINE_S = 180.0
 CALLS = frozenset(
     """open openat openat2 creat write pwrite64 writev pwritev close rename renameat renameat2 unlink unlinkat mkdir
     mkdirat rmdir link linkat symlink symlinkat ftruncate fsync fdatasync copy_file_range sendfile""".split()  # noqa: SIM905
 )
+_RANDOM = re.compile(r"(^|/)\.tmp")
+"""What safetensors calls a file that it has not renamed yet."""
 
 
 @dataclass(frozen=True)
@@ -53,7 +58,7 @@ class Program:
         self._log = (folder / "program.log").open("wb")
         environment = {name: value for name, value in os.environ.items() if name not in {"PYTHONPATH", "PYTHONHOME"}}
         self._process = subprocess.Popen(
-            [str(python), str(script), *arguments], stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=self._log,
+            [str(python), str(script), *arguments], stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=self._log, bufsize=0,
             env={**environment, "PYTHONDONTWRITEBYTECODE": "1", "OMP_NUM_THREADS": "1"},
         )  # fmt: skip
         self._number = 0
@@ -91,8 +96,9 @@ class Program:
         )  # fmt: skip
         try:
             _wait_for(lambda: _tracer(pid) != 0 or tracer.poll() is not None, "strace to be attached")
-            with gate.open("wb"):
-                pass
+            opened = os.open(gate, os.O_WRONLY | os.O_NONBLOCK)  # the child has it open, or this is an error
+            os.write(opened, b"!")
+            os.close(opened)
             status = int(self._expect(b"ended "))
             _, said = tracer.communicate(timeout=DEADLINE_S)
         finally:
@@ -106,6 +112,8 @@ class Program:
 
     def _line(self) -> bytes:
         assert self._process.stdout is not None
+        if not select.select([self._process.stdout], [], [], DEADLINE_S)[0]:
+            self._process.kill()
         line = self._process.stdout.readline()
         if not line:
             self._process.wait()
@@ -120,21 +128,51 @@ class Program:
         return line[len(begin) :].strip()
 
 
-def boundaries(program: Program, save: Path) -> list[Point]:
-    """The calls of one whole run of a child that touch what is in ``save``; its end is not among them."""
+@dataclass(frozen=True)
+class Boundary:
+    """The ``when``-th ``call`` of a child that touches ``path`` (relative to where it saves).
+
+    Other calls do not count: how many there are may differ from child to child.
+    """
+
+    call: str
+    path: str
+    when: int
+
+    def __str__(self) -> str:
+        return f"{self.call} of {self.path}, the {self.when}. time"
+
+
+def boundaries(program: Program, save: Path) -> list[Boundary]:
+    """The calls of one whole run of a child that touch what is in ``save``; its end is not among them.
+
+    Files with a random name are passed over: another child calls them otherwise. What becomes of one is seen at the
+    rename that gives it its name.
+    """
     child = program.child(save, "-e", f"trace={names(CALLS)}")
     assert child.status == 0, (child.status, child.trace[-5:])
-    found: dict[Point, None] = {}
-    for point, rest in calls(child):  # type: ignore[arg-type]  # it needs the trace only
-        changes = not point.call.startswith("open") or "O_CREAT" in rest or "O_TRUNC" in rest
-        if changes and f"{save}/" in f"{rest}/":
-            found.setdefault(point)
-    return list(found)
+    found: list[Boundary] = []
+    counts: Counter[tuple[str, str]] = Counter()
+    named = re.compile(f'[<"]{re.escape(str(save))}/([^>"]+)[>"]')
+    for line in child.trace:
+        match = LINE.match(line)
+        if match is None:
+            continue
+        assert "<unfinished" not in line and "resumed>" not in line, f"more than one thread saves: {line}"
+        paths = list(dict.fromkeys(named.findall(match["rest"])))
+        for path in paths:
+            counts[match["call"], path] += 1
+        if not paths or (match["call"].startswith("open") and "O_CREAT" not in line and "O_TRUNC" not in line):
+            continue
+        path = next((path for path in reversed(paths) if not _RANDOM.search(path)), None)
+        if path is not None:
+            found.append(Boundary(match["call"], path, counts[match["call"], path]))
+    return found
 
 
 def kill_at_each(
-    program: Program, folder: Path, points: Sequence[Point], lay_out: Callable[[Path], Path]
-) -> Iterator[tuple[Point, Path]]:
+    program: Program, folder: Path, points: Sequence[Boundary], lay_out: Callable[[Path], Path]
+) -> Iterator[tuple[Boundary, Path]]:
     """Each point, and the place as the child that was killed there left it. The place goes when the next is asked for.
 
     :param lay_out: makes a scene in an empty folder, and says where the child saves in it.
@@ -142,9 +180,11 @@ def kill_at_each(
     for number, point in enumerate(points):
         place = folder / f"point{number:04d}"
         place.mkdir()
+        save = lay_out(place)
         child = program.child(
-            lay_out(place), "-e", f"trace={point.call}", "-e", f"inject={point.call}:signal=KILL:when={point.when}"
-        )
+            save, "-e", f"trace={point.call}", "-P", str(save / point.path),
+            "-e", f"inject={point.call}:signal=KILL:when={point.when}",
+        )  # fmt: skip
         assert child.status == -9, f"not killed at {point}: {child.status}, {child.stderr!r}, {child.trace[-3:]}"
         yield point, place
         shutil.rmtree(place)
@@ -164,6 +204,3 @@ def _wait_for(done: Callable[[], bool], what: str) -> None:
         if time.monotonic() > ends_at:
             raise AssertionError(f"waited {DEADLINE_S:g} s for {what}")
         time.sleep(0.002)
-
-
-

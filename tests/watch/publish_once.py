@@ -8,9 +8,9 @@ from __future__ import annotations
 import os
 import sys
 
+from slurm_dispatch.watch.judge import Judge
 from slurm_dispatch.watch.options import parse
 from slurm_dispatch.watch.place import find_place
-from slurm_dispatch.watch.judge import Judge
 from slurm_dispatch.watch.prepare import prepare
 from slurm_dispatch.watch.publish import Publisher
 from slurm_dispatch.watch.turn import end_run, this_process

@@ -52,7 +52,9 @@ class Sharded(GPT2LMHeadModel):
         super().save_pretrained(folder, max_shard_size=SHARD_SIZE, **more)
 
 
-config = GPT2Config(n_layer=2, n_embd=32, n_head=2, vocab_size=64, n_positions=16, bos_token_id=None, eos_token_id=None)
+config = GPT2Config(
+    n_layer=2, n_embd=32, n_head=2, vocab_size=64, n_positions=16, bos_token_id=None, eos_token_id=None
+)  # fmt: skip
 data = [{"input_ids": list(range(n, n + 8)), "labels": list(range(n, n + 8))} for n in range(32)]
 arguments = TrainingArguments(
     output_dir=FOLDER, per_device_train_batch_size=2, max_steps=4, save_steps=1, logging_steps=1, report_to=[],
