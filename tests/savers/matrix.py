@@ -32,8 +32,8 @@ CALLS = frozenset(
     """open openat openat2 creat write pwrite64 writev pwritev close rename renameat renameat2 unlink unlinkat mkdir
     mkdirat rmdir link linkat symlink symlinkat ftruncate fsync fdatasync copy_file_range sendfile""".split()  # noqa: SIM905
 )
-_RANDOM = re.compile(r"(^|/)\.tmp")
-"""What safetensors calls a file that it has not renamed yet."""
+_RANDOM = re.compile(r"(^|/)(\.tmp|[0-9a-f]{32}($|[./]))")
+"""What safetensors calls a file that it has not renamed yet, and tensorstore one of data."""
 
 
 @dataclass(frozen=True)
@@ -143,11 +143,13 @@ class Boundary:
         return f"{self.call} of {self.path}, the {self.when}. time"
 
 
-def boundaries(program: Program, save: Path) -> list[Boundary]:
+def boundaries(program: Program, save: Path, *, several: bool = False) -> list[Boundary]:
     """The calls of one whole run of a child that touch what is in ``save``; its end is not among them.
 
     Files with a random name are passed over: another child calls them otherwise. What becomes of one is seen at the
     rename that gives it its name.
+
+    :param several: more than one thread or process may save; each file must be one's own.
     """
     child = program.child(save, "-e", f"trace={names(CALLS)}")
     assert child.status == 0, (child.status, child.trace[-5:])
@@ -158,7 +160,7 @@ def boundaries(program: Program, save: Path) -> list[Boundary]:
         match = LINE.match(line)
         if match is None:
             continue
-        assert "<unfinished" not in line and "resumed>" not in line, f"more than one thread saves: {line}"
+        assert several or ("<unfinished" not in line and "resumed>" not in line), f"more than one thread saves: {line}"
         paths = list(dict.fromkeys(named.findall(match["rest"])))
         for path in paths:
             counts[match["call"], path] += 1

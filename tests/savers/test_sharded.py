@@ -23,12 +23,10 @@ from slurm_dispatch.savers.auto import recognise
 from slurm_dispatch.savers.layout import State
 from slurm_dispatch.store.view import FilesView
 from slurm_dispatch.store.whole import look
-from tests.savers.matrix import Program, boundaries
+from tests.savers.matrix import Boundary, Program, boundaries
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
-
-    from tests.kill import Point
 
 pytestmark = pytest.mark.savers
 PROGRAMS = Path(__file__).resolve().parent / "programs"
@@ -75,7 +73,7 @@ class Found:
 
     states: Counter[State | None] = field(default_factory=Counter)
     passed_by: int = 0
-    """Children that came to their end: their threads or ranks made their calls in another order than the first."""
+    """Children that came to their end: a thread of theirs wrote in other portions than the first child's."""
     whole: list[Path] = field(default_factory=list)
 
 
@@ -85,14 +83,15 @@ def run(case: Case, tmp_path: Path, libraries: Path, *, sample: bool) -> Found:
     reference = tmp_path / "reference"
     reference.mkdir()
     with Program(libraries, PROGRAMS / case.script, case.arguments, tmp_path) as program:
-        points = boundaries(program, reference)
+        points = boundaries(program, reference, several=True)
         assert case.state(reference) is State.WHOLE
         for number, point in enumerate(_some(points) if sample else points):
             place = tmp_path / f"point{number:04d}"
             place.mkdir()
             child = program.child(
-                place, "-e", f"trace={point.call}", "-e", f"inject={point.call}:signal=KILL:when={point.when}"
-            )
+                place, "-e", f"trace={point.call}", "-P", str(place / point.path),
+                "-e", f"inject={point.call}:signal=KILL:when={point.when}",
+            )  # fmt: skip
             assert child.status in {0, -9}, (child.status, child.stderr)
             state = case.state(place)
             if child.status == 0:
@@ -108,7 +107,7 @@ def run(case: Case, tmp_path: Path, libraries: Path, *, sample: bool) -> Found:
     return found
 
 
-def _some(points: list[Point]) -> list[Point]:
+def _some(points: list[Boundary]) -> list[Boundary]:
     every = max(1, len(points) // SAMPLE_POINTS)
     return sorted({*points[::every], *points[-3:]}, key=points.index)
 
@@ -162,7 +161,8 @@ def elsewhere(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[None]
 def test_a_save_killed_at_some_file_boundaries(name: str, tmp_path: Path, libraries: Path) -> None:
     """C093, C100, C101, C102, C109: never whole while something is missing, whole once the save returned."""
     found = run(CASES[name], tmp_path, libraries, sample=True)
-    assert found.states[State.TORN] + found.states[None] >= 3
+    assert found.states[State.TORN] >= 1
+    assert found.states[State.TORN] + found.states[None] >= 2
     assert found.passed_by <= found.states.total()
 
 
@@ -185,6 +185,7 @@ def _every(name: str, case: Case, tmp_path: Path, libraries: Path) -> None:
     found = run(case, tmp_path, libraries, sample=False)
     states = {str(state): count for state, count in found.states.items()}
     print(f"{name}: {found.states.total()} kills: {states}; {found.passed_by} passed by")
-    assert found.states[State.TORN] + found.states[None] >= 3
+    assert found.states[State.TORN] >= 1
+    assert found.states[State.TORN] + found.states[None] >= 2
     assert found.passed_by <= found.states.total()
     load(case, libraries, found.whole)
