@@ -176,7 +176,7 @@ def recognises(view: SaveView) -> bool:
 LAYOUT = Layout(
     name="deepspeed",
     title="DeepSpeed",
-    patterns=("global_step{step}", "*/global_step{step}"),
+    patterns=("global_step{step}", "checkpoints/global_step{step}"),
     last=(),
     proves=(
         "the files of all ranks: as many as the states of model and optimizer say, each a whole zip; the tracker "

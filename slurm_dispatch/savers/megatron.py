@@ -142,7 +142,7 @@ def recognises(view: SaveView) -> bool:
 LAYOUT = Layout(
     name="megatron",
     title="Megatron-LM, Megatron Core",
-    patterns=("iter_{step}", "*/iter_{step}"),
+    patterns=("iter_{step}", "checkpoints/iter_{step}"),
     last=(CONFIG,),
     proves=(
         "distributed formats: `.metadata` and its shards as `dcp` proves them, and `metadata.json` where it belongs; "

@@ -125,7 +125,11 @@ def recognises(view: SaveView) -> bool:
 LAYOUT = Layout(
     name="orbax",
     title="Orbax",
-    patterns=("{step}", "*_{step}", "checkpoints/{step}", "checkpoints/*_{step}"),
+    patterns=tuple(
+        f"{folder}{prefix}{{step}}"
+        for folder in ("", "checkpoints/")
+        for prefix in ("", "step_", "ckpt_", "checkpoint_")
+    ),
     last=(STEP_METADATA, COMMITTED),
     proves=(
         "`commit_timestamp_nsecs` in `_CHECKPOINT_METADATA`, or `commit_success.txt`; no item under a temporary "
