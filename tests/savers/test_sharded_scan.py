@@ -28,7 +28,7 @@ def test_auto_publishes_a_whole_save_and_no_half_one(name: str, tmp_path: Path) 
     """C093, C097, C100, C102, C109: by its layout, without a word on the command line."""
     scene = Scene(tmp_path)
     files = GOOD[name]
-    last = max(path for path in files.files if path not in {"commit_success.txt"})
+    last = max(path for path in files.files if path != "commit_success.txt")
     put(scene, files.cut(last, files.sizes[last] - 1))
     assert scene.settle() == []
     assert scene.root.latest() is None
