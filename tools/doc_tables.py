@@ -175,8 +175,8 @@ plain pickle) is never published so: write a new name for each save. The copy is
 `DISPATCH_RESUME` names in the next execution (as `resume/last-12.pt`): the suffix stays, the name does not. 12 is the
 step: one more than the greatest of the root, so it rises over all executions. What has the bytes of the save that
 the command resumed from, or of the last one published, is no new save, so a script may copy it to where the program
-looks: `cp "$DISPATCH_RESUME" "$DISPATCH_DIR/last.pt"`. As the count always rises, `not_resumed` (status 80) does not arise:
-see to it that the program resumes.
+looks: `cp "$DISPATCH_RESUME" "$DISPATCH_DIR/last.pt"`. As the count always rises, `not_resumed` (status 80) does not
+arise: see to it that the program resumes.
 
 ## Files that are written again
 
