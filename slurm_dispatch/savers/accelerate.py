@@ -2,9 +2,9 @@
 
 ``save_state`` writes model, optimizers, schedulers, samplers and scaler, then ``random_states_<rank>.pkl`` on each
 rank, then ``custom_checkpoint_<n>.pkl`` for each object that was registered for checkpointing, without a marker and
-without a staging name. How many ranks and objects there are stands nowhere in it. So a save is never proved by itself: it is
-torn until the random states are there and every file is whole, and after that it is assumed whole once it does not
-change. Who registers no object can name the last file with ``--done random_states_0.pkl``.
+without a staging name. How many ranks and objects there are stands nowhere in it. So a save is never proved by
+itself: it is torn until the random states are there and every file is whole, and after that it is assumed whole once
+it does not change. Who registers no object can name the last file with ``--done random_states_0.pkl``.
 
 With ``automatic_checkpoint_naming`` the number is a count of saves that begins at 0 in each run (``save_iteration``;
 ``load_state`` does not set it): C105.

@@ -46,8 +46,8 @@ def _check(view: SaveView, path: str, folder: str) -> Verdict | None:
 
 
 def check_parts(view: SaveView) -> Verdict | None:
-    """A part that torch.distributed.checkpoint writes (FSDP's ``pytorch_model_fsdp_0/``, ``optimizer_0/``) and that has
-    no ``.metadata`` yet: it comes last, by a rename, when all ranks are done."""
+    """A part of torch.distributed.checkpoint's (FSDP's ``pytorch_model_fsdp_0/``, ``optimizer_0/``) that has no
+    ``.metadata`` yet: it comes last, by a rename, when all ranks are done."""
     folders = {path.rpartition("/")[0] for path in view.sizes if path.endswith(".distcp")}
     for folder in sorted(folders):
         name = f"{folder}/.metadata" if folder else ".metadata"

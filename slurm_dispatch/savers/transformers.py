@@ -1,9 +1,9 @@
 """The Trainer of Hugging Face transformers.
 
 ``Trainer._save_checkpoint`` writes into ``checkpoint-<global step>`` without a staging folder and without fsync: the
-model (with an index after its shards), ``training_args.bin``, optimizer, scheduler, scaler and the random states, then
-``trainer_state.json`` on rank 0. 4.36 wrote ``tmp-checkpoint-<step>`` and renamed it (no longer in 4.39). Up to 4.35
-the random states came after ``trainer_state.json``; a save without them is loaded, with a warning.
+model (with an index after its shards), ``training_args.bin``, optimizer, scheduler, scaler and the random states,
+then ``trainer_state.json`` on rank 0. 4.36 wrote ``tmp-checkpoint-<step>`` and renamed it (no longer in 4.39). Up to
+4.35 the random states came after ``trainer_state.json``; a save without them is loaded, with a warning.
 
 What other ranks write of their own (``rng_state_<rank>.pth``, the parts of FSDP) is collective or may be missing, but
 for DeepSpeed: whether each rank's part is there is not known, so such a save is assumed whole at best.

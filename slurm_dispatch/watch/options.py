@@ -320,7 +320,7 @@ def help_text() -> str:
         "In the command {dir} becomes the folder to save into and {resume:--flag} becomes '--flag PATH' or nothing.",
         "",
         "example:",
-        "  exec dispatch-watch --done trainer_state.json -- srun python train.py --output_dir {dir} \\",
+        "  exec dispatch-watch --layout transformers -- srun python train.py --output_dir {dir} \\",
         "      {resume:--resume_from_checkpoint}",
         "",
         "options:",

@@ -12,17 +12,17 @@ TOP = Path(__file__).resolve().parents[2]
 
 @pytest.fixture(scope="session")
 def libraries() -> Path:
-    """The interpreter of .venv-savers; it is made if it is not there. Without the libraries the tests fail."""
-    made = subprocess.run([str(TOP / "tools" / "make-venv-savers")], capture_output=True, text=True, check=False)
-    assert made.returncode == 0, made.stderr
+    """The interpreter of .venv-savers, which ``make`` makes. Without the libraries the tests fail."""
+    script = str(TOP / "tools" / "make-venv-savers")
+    found = subprocess.run([script, "--check"], capture_output=True, text=True, check=False)
+    assert found.returncode == 0, found.stderr
     return TOP / ".venv-savers" / "bin" / "python"
 
 
 @pytest.fixture(scope="session")
 def more_libraries(libraries: Path) -> Path:
     """The same interpreter with the libraries of requirements-more.txt."""
-    made = subprocess.run(
-        [str(TOP / "tools" / "make-venv-savers"), "more"], capture_output=True, text=True, check=False
-    )
-    assert made.returncode == 0, made.stderr
+    script = str(TOP / "tools" / "make-venv-savers")
+    found = subprocess.run([script, "--check", "more"], capture_output=True, text=True, check=False)
+    assert found.returncode == 0, found.stderr
     return libraries

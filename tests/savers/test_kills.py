@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 
+from slurm_dispatch.store.keep import COPY_BELOW
 from tests.savers.matrix import Boundary, Program, boundaries, kill_at_each
 from tests.savers.scene import Scene, difference
 
@@ -148,3 +149,28 @@ def test_a_save_killed_at_every_call(name: str, tmp_path: Path, libraries: Path)
     print(f"{name}: {before + saved} points, the new save was latest after {saved}")
     assert before >= 2
     assert bool(saved) is case.proves
+
+
+def test_a_save_that_the_trainer_writes_again(tmp_path: Path, libraries: Path) -> None:
+    """C054: it answers SIGTERM in the folder of the present step, which is published, and is killed there."""
+    template, reference = tmp_path / "template", tmp_path / "reference"
+    scenes: dict[Path, Scene] = {}
+
+    def lay_out(place: Path) -> Path:
+        scenes[place] = scene = Scene(place)
+        scene.bring(template)
+        assert scene.scan()[-1] == 2
+        return scene.directory
+
+    torn = 0
+    with Program(libraries, PROGRAMS / "trainer.py", [str(template), "2", "0", "1"], tmp_path) as program:
+        assert (template / "checkpoint-2" / "model.safetensors").stat().st_size > COPY_BELOW
+        shutil.copytree(template, reference)
+        for point, place in kill_at_each(program, tmp_path, _edges(boundaries(program, reference)), lay_out):
+            scene = scenes.pop(place)
+            scene.publisher = scene.new_publisher()
+            assert scene.scan() == [], point
+            found = difference(Path(scene.latest().path), template / "checkpoint-2")
+            assert found is None, f"killed at {point}: {found}"
+            torn += difference(scene.directory / "checkpoint-2", template / "checkpoint-2", loose=LOOSE) is not None
+    assert torn > 5, "it was not written in place"

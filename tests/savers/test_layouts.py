@@ -5,7 +5,7 @@ from __future__ import annotations
 import io
 import json
 
-import numpy
+import numpy as np
 import pytest
 
 from slurm_dispatch.errors import UsageError
@@ -76,7 +76,7 @@ def test_the_trainer_s_staging_folder_is_no_save() -> None:
 
 def test_shards_are_those_that_the_index_names() -> None:
     shards = {"model-00001-of-00002.safetensors": safetensors(), "model-00002-of-00002.safetensors": safetensors()}
-    index = {"metadata": {"total_size": 16}, "weight_map": {"a": list(shards)[0], "b": list(shards)[1]}}
+    index = {"metadata": {"total_size": 16}, "weight_map": {"a": next(iter(shards)), "b": list(shards)[1]}}
     rest = {name: content for name, content in TRAINER.items() if name != "model.safetensors"}
     whole = {**rest, **shards, "model.safetensors.index.json": json.dumps(index).encode()}
     assert state("transformers", whole) is State.WHOLE
@@ -153,12 +153,12 @@ def test_a_folder_of_plain_files_is_never_proved() -> None:
 
 
 @pytest.mark.parametrize("array", [
-    numpy.arange(6.0).reshape(2, 3), numpy.array(1), numpy.zeros((0, 4)), numpy.array(["ab", "c"]),
-    numpy.array([True]), numpy.asfortranarray(numpy.ones((3, 2), dtype=">i2")), numpy.array(["2020-01-01"], "M8[D]"),
+    np.arange(6.0).reshape(2, 3), np.array(1), np.zeros((0, 4)), np.array(["ab", "c"]),
+    np.array([True]), np.asfortranarray(np.ones((3, 2), dtype=">i2")), np.array(["2020-01-01"], "M8[D]"),
 ])  # fmt: skip
-def test_an_array_says_how_long_it_is(array: numpy.ndarray) -> None:
+def test_an_array_says_how_long_it_is(array: np.ndarray) -> None:
     out = io.BytesIO()
-    numpy.save(out, array)
+    np.save(out, array)
     whole = out.getvalue()
     assert structure("a.npy", len(whole), lambda at, length: whole[at : at + length]) is True
     for cut in range(6, len(whole)):
@@ -167,9 +167,9 @@ def test_an_array_says_how_long_it_is(array: numpy.ndarray) -> None:
 
 
 def test_an_array_of_another_kind_does_not_say() -> None:
-    for array in (numpy.array([{}], dtype=object), numpy.zeros(2, dtype=[("a", "i4"), ("b", "f8")])):
+    for array in (np.array([{}], dtype=object), np.zeros(2, dtype=[("a", "i4"), ("b", "f8")])):
         out = io.BytesIO()
-        numpy.save(out, array)
+        np.save(out, array)
         whole = out.getvalue()
         assert structure("a.npy", len(whole), lambda at, length, whole=whole: whole[at : at + length]) is None  # type: ignore[misc]
 
@@ -184,5 +184,6 @@ def test_auto() -> None:
         found = recognise(save)
         assert found is not None
         assert found.name == name
-    for save in (Save({}), Save({"weights": b"x"}), Save({"": b"x"}, "step_1.txt"), Save({"model.safetensors": b"x"})):
+    for files in ({}, {"weights": b"x"}, {"": b"x"}, {"model.safetensors": b"x"}):
+        save = Save(files, "step_1.txt")
         assert recognise(save) is None

@@ -41,7 +41,8 @@ def test_auto_is_what_is_done_unless_names_or_markers_are_said() -> None:
 
 @pytest.mark.parametrize("words", [
     ["--layout", "nobody"], ["--single", "../x"], ["--single", "/x"], ["--single", "kept/x"], ["--single", ""],
-    ["--single", "x", "--done", "y"], ["--single", "x", "--layout", "auto"], ["--single", "x", "--pattern", "y{step}"],
+    ["--single", "x", "--done", "y"], ["--single", "x", "--layout", "auto"],
+    ["--single", "x", "--pattern", "y{step}"],
 ])  # fmt: skip
 def test_what_makes_no_sense_is_refused(words: list[str]) -> None:
     with pytest.raises(UsageError):
@@ -136,7 +137,8 @@ def test_names_of_more_than_one_form(tmp_path: Path, capfd: pytest.CaptureFixtur
         (scene.directory / name).write_bytes(zipped())
     assert scene.settle() == []
     assert "names of more than one form (ckpt_epoch_#.pt and ckpt_step_#.pt)" in capfd.readouterr().err
-    other = Scene(tmp_path, ["--layout", "plain"], attempt=NEW, resumed="/r/resume/ckpt_step_900.pt", resumed_step=900)
+    resumed = "/r/resume/ckpt_step_900.pt"
+    other = Scene(tmp_path, ["--layout", "plain"], attempt=NEW, resumed=resumed, resumed_step=900)
     for name in ("ckpt_step_1000.pt", "ckpt_epoch_3.pt"):
         (other.directory / name).write_bytes(zipped())
     assert other.settle() == [1000]

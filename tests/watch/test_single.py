@@ -56,7 +56,7 @@ def test_each_new_content_is_a_save(tmp_path: Path, pauses: Pauses) -> None:
         assert path.read_bytes() == zipped(b"%d" % number)
         assert path.stat().st_ino != file.stat().st_ino
     assert pauses.seconds == [STILL_S] * 4
-    assert sorted(os.listdir(scene.directory / "kept")) == ["last-3.pt", "last-4.pt"]
+    assert sorted(os.listdir(scene.directory / "kept")) == ["last-2.pt", "last-3.pt", "last-4.pt"]
 
 
 def test_a_file_that_is_being_written_is_none(tmp_path: Path, pauses: Pauses) -> None:

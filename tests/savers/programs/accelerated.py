@@ -1,7 +1,7 @@
 """A tiny model under the real Accelerator of accelerate, with one object registered for checkpointing.
 
-accelerated.py FOLDER TOTAL SAFE OBJECTS: leaves FOLDER/checkpoints/checkpoint_0 and checkpoint_1, and each child saves
-checkpoint_2 in a folder of its own, by ``save_state`` with automatic naming.
+accelerated.py FOLDER TOTAL SAFE OBJECTS: leaves FOLDER/checkpoints/checkpoint_0 and checkpoint_1, and each child
+saves checkpoint_2 in a folder of its own, by ``save_state`` with automatic naming.
 """
 
 from __future__ import annotations

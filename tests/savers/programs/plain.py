@@ -1,7 +1,7 @@
 """Files as torch.save, safetensors and numpy write them.
 
-plain.py FOLDER KIND: leaves FOLDER/step_1.EXT and each child writes step_2.EXT in a folder of its own; with a KIND that
-begins with ``single-`` the name is last.EXT both times.
+plain.py FOLDER KIND: leaves FOLDER/step_1.EXT and each child writes step_2.EXT in a folder of its own; with a KIND
+that begins with ``single-`` the name is last.EXT both times.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from forking import done, serve
 
 os.environ.update(OMP_NUM_THREADS="1")
 
-import numpy
+import numpy as np
 import safetensors.torch
 import torch
 
@@ -30,9 +30,9 @@ def write(path: str, step: int) -> None:
         case "safetensors":
             safetensors.torch.save_file({"w": weights, "b": weights[0].clone()}, path)
         case "npz":
-            numpy.savez(path, w=weights.numpy(), step=numpy.array(step))
+            np.savez(path, w=weights.numpy(), step=np.array(step))
         case "npy":
-            numpy.save(path, weights.numpy())
+            np.save(path, weights.numpy())
         case other:
             raise ValueError(other)
 

@@ -2,7 +2,7 @@
 
 trainer.py FOLDER TOTAL SHARD_SIZE JIT: leaves FOLDER/checkpoint-1 and FOLDER/checkpoint-2, and each child saves
 checkpoint-3 (and rotates, with a save_total_limit of TOTAL) in a folder of its own. With JIT=1 the child saves
-checkpoint-2 a second time instead, as the Trainer's own callback for SIGTERM does.
+checkpoint-2 a second time instead, as the Trainer's own callback for SIGTERM does, and files are larger than 1 MiB.
 """
 
 from __future__ import annotations
@@ -53,7 +53,8 @@ class Sharded(GPT2LMHeadModel):
 
 
 config = GPT2Config(
-    n_layer=2, n_embd=32, n_head=2, vocab_size=64, n_positions=16, bos_token_id=None, eos_token_id=None
+    n_layer=2, n_embd=128 if JIT else 32, n_head=2, vocab_size=4096 if JIT else 64, n_positions=16,
+    bos_token_id=None, eos_token_id=None,
 )  # fmt: skip
 data = [{"input_ids": list(range(n, n + 8)), "labels": list(range(n, n + 8))} for n in range(32)]
 arguments = TrainingArguments(
