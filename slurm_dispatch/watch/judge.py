@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import os
 import re
+import time
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -29,6 +30,9 @@ if TYPE_CHECKING:
 
 ASKED_MAX = 4
 """Saves that ``auto`` asks of in one scan for each layout: the newest, and the oldest."""
+PACE = 20
+"""A save that has not changed is checked again once this many times as long has passed as the check took: the index
+of a great save takes seconds to read, and one that was killed stays as it is."""
 _VANISHED = frozenset({errno.ENOENT, errno.ENOTDIR, errno.ESTALE})
 _DIGITS = re.compile(r"[0-9]+")
 
@@ -65,6 +69,8 @@ class Judge:
         self._auto = options.layout == AUTO
         self._form = None if resumed is None else _form(os.path.basename(resumed))
         self._patterns: dict[str, tuple[Pattern, ...]] = {}
+        self._checked: dict[str, tuple[Opinion, float]] = {}
+        """By path: what was said last, and until when it holds for a save that is unchanged (monotonic)."""
         self.layout: Layout | None = None
         """The layout; ``None`` where ``--pattern`` and ``--done`` alone say what a save is."""
         if options.layout is not None and not self._auto:
@@ -152,7 +158,7 @@ class Judge:
         if seen is None:
             return None
         try:
-            return self._without_layout(candidate, seen) if self.layout is None else self._by(candidate, seen)
+            return self._without_layout(candidate, seen) if self.layout is None else self._paced(candidate, seen)
         except OSError as error:
             if error.errno in _VANISHED:
                 return None
@@ -167,6 +173,18 @@ class Judge:
         if missing is not None:
             return Opinion(seen, missing.state, missing.why)
         return Opinion(seen, State.UNSURE, "nothing in it says that it is whole")
+
+    def _paced(self, candidate: Candidate, seen: Look) -> Opinion:
+        """What the layout says, without asking it again too soon."""
+        said = self._checked.get(candidate.path)
+        began = time.monotonic()
+        if said is not None and said[0].seen == seen and began < said[1]:
+            return said[0]
+        opinion = self._by(candidate, seen)
+        ended = time.monotonic()
+        self._checked = {path: one for path, one in self._checked.items() if ended < one[1]}
+        self._checked[candidate.path] = (opinion, ended + PACE * (ended - began))
+        return opinion
 
     def _by(self, candidate: Candidate, seen: Look) -> Opinion:
         layout, done = self.layout, self._options.done

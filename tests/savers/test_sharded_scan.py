@@ -2,13 +2,22 @@
 
 from __future__ import annotations
 
+import dataclasses
 from pathlib import Path
+from types import SimpleNamespace
+from typing import TYPE_CHECKING
 
 import pytest
 
-from tests.savers.scene import Scene
+from slurm_dispatch.savers import table
+from slurm_dispatch.watch import judge
+from tests.savers.scene import Now, Scene
 from tests.savers.test_rules import GOOD
 from tests.savers.written import Files, deepspeed_files, megatron_files, saved
+
+if TYPE_CHECKING:
+    from slurm_dispatch.savers.layout import Verdict
+    from slurm_dispatch.savers.view import SaveView
 
 ROWS = ["dcp", "deepspeed-1", "megatron-torch", "megatron-dist", "orbax", "lightning", "lightning-folder"]
 
@@ -69,3 +78,29 @@ def test_lightning_s_names_without_a_step_are_no_saves(tmp_path: Path) -> None:
     put(scene, Files("epoch=0-step=20.ckpt", state))
     assert scene.settle() == [20]
     assert Path(scene.latest().path).name == "epoch=0-step=20.ckpt"
+
+
+def test_a_slow_check_is_not_made_at_every_scan(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A killed save with a great index stays torn; a change of it is seen at once."""
+    clock, asked = Now(), []
+
+    def check(view: SaveView) -> Verdict:
+        asked.append(view.name)
+        clock.seconds += 5
+        return row.check(view)
+
+    row = table.LAYOUTS["dcp"]
+    slow = {"dcp": dataclasses.replace(row, check=check)}
+    monkeypatch.setattr(judge, "layout_named", slow.__getitem__)
+    monkeypatch.setattr(judge, "time", SimpleNamespace(monotonic=clock))
+    scene = Scene(tmp_path, ("--layout", "dcp"))
+    put(scene, GOOD["dcp"].but("__1_0.distcp"))
+    for _ in range(10):
+        assert scene.scan() == []
+        clock.seconds += 10
+    assert len(asked) == 1
+    clock.seconds += 5
+    assert scene.scan() == []
+    assert len(asked) == 2
+    put(scene, GOOD["dcp"])
+    assert scene.scan() == [7]
