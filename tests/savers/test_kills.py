@@ -167,7 +167,7 @@ def test_a_disk_that_is_full_during_a_save(kind: str, tmp_path: Path, libraries:
         shutil.copytree(template, reference)
         points = [
             point for point in boundaries(program, reference)
-            if point.call in WRITES or (point.call.startswith("open") and point.when == 1)
+            if point.call in WRITES or point.call.startswith("rename") or (point.call == "openat" and point.when == 1)
         ]  # fmt: skip
         assert points
         for _, place in kill_at_each(program, tmp_path, points, lay_out, full_disk=True):
