@@ -18,7 +18,7 @@ from slurm_dispatch.store.view import FilesView
 from slurm_dispatch.store.whole import look
 from slurm_dispatch.watch.options import AUTO
 from slurm_dispatch.watch.pattern import RESERVED, is_temporary, parse_pattern
-from slurm_dispatch.watch.scanning import Candidate, Listing, scan
+from slurm_dispatch.watch.scanning import Candidate, Listing, candidates, scan
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection
@@ -122,16 +122,30 @@ class Judge:
 
     def _recognise(self, directory: str, reserved: Collection[str]) -> None:
         """Take the first layout of the table that recognises one of its candidates; a surer one later on, too."""
-        for layout in LAYOUTS.values():
-            if layout is self.layout:
-                return
-            found = self._scan(directory, layout, reserved).found
-            for candidate in {*found[: ASKED_MAX // 2], *found[-ASKED_MAX // 2 :]}:
-                if _recognised(candidate.path) is layout:
+        rows = list(LAYOUTS.values())
+        rows = rows if self.layout is None else rows[: rows.index(self.layout)]
+        patterns = list(dict.fromkeys(pattern for layout in rows for pattern in self._of(layout)))
+        there = candidates(directory, patterns, reserved=reserved)
+        asked: dict[str, Layout | None] = {}
+        for layout in rows:
+            found = [one for one in there if self._is_called(layout, os.path.relpath(one.path, directory))]
+            for candidate in dict.fromkeys([*found[: ASKED_MAX // 2], *found[-ASKED_MAX // 2 :]]):
+                if candidate.path not in asked:
+                    asked[candidate.path] = _recognised(candidate.path)
+                if asked[candidate.path] is layout:
                     name = show(os.path.relpath(candidate.path, directory))
                     self._say(f"--layout auto: {name} is a save of {layout.title}: --layout {layout.name} is taken")
                     self.layout = layout
                     return
+
+    def _is_called(self, layout: Layout, relative: str) -> bool:
+        """Whether a path in the execution's folder is one of the layout's names."""
+        parts = relative.split(os.sep)
+        return not layout.is_temporary(parts[-1]) and any(
+            len(pattern.components) == len(parts)
+            and all(component.match(part) for component, part in zip(pattern.components, parts, strict=True))
+            for pattern in self._of(layout)
+        )
 
     def _of_one_form(self, directory: str, listing: Listing) -> Listing:
         forms: dict[str, list[Candidate]] = {}

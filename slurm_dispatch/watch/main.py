@@ -127,9 +127,10 @@ def _say_prepared(place: Place, options: command_line.Options, prepared: Prepare
         say(prepared.before)
     if prepared.run is None:
         return
-    if not prepared.links:
+    if not prepared.links and options.single is None:
         say("no hard links here: saves cannot be kept, so the saver's own rotation can remove a published one")
-    if options.stall_s and not (options.done or place.shared) and options.stall_s <= options.settle_s:
+    settles = not (options.done or options.single or place.shared)
+    if options.stall_s and settles and options.stall_s <= options.settle_s:
         say(
             f"--stall {options.stall_s:g} s is no longer than --settle {options.settle_s:g} s: what is only settled "
             "is published too late for it"

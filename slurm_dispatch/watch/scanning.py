@@ -64,6 +64,19 @@ def scan(
     return Listing(*_one_a_step(list(one.found), list(one.troubles)), tuple(sorted(one.names)[:NAMES_MAX]))
 
 
+def candidates(
+    directory: str, patterns: Sequence[Pattern], *, reserved: Collection[str] = RESERVED
+) -> list[Candidate]:
+    """Every name that one of the patterns takes, by rising step, also where several are of one step.
+
+    :raises StoreError: as :func:`scan`.
+    """
+    one = _Scan([part for pattern in patterns for part in pattern.components], reserved, lambda _: False)
+    for pattern in patterns:
+        one.run(directory, pattern)
+    return sorted(one.found)
+
+
 class _Scan:
     """One scan. Each folder is listed once, whatever the number of patterns."""
 

@@ -173,21 +173,28 @@ def boundaries(program: Program, save: Path, *, several: bool = False) -> list[B
 
 
 def kill_at_each(
-    program: Program, folder: Path, points: Sequence[Boundary], lay_out: Callable[[Path], Path]
+    program: Program,
+    folder: Path,
+    points: Sequence[Boundary],
+    lay_out: Callable[[Path], Path],
+    *,
+    full_disk: bool = False,
 ) -> Iterator[tuple[Boundary, Path]]:
     """Each point, and the place as the child that was killed there left it; it goes when the next is asked for.
 
     :param lay_out: makes a scene in an empty folder, and says where the child saves in it.
+    :param full_disk: instead of a kill, this call and all later ones of the file fail for lack of space.
     """
+    fault, status = (("error=ENOSPC", 1), ("signal=KILL", -9))[not full_disk]
     for number, point in enumerate(points):
         place = folder / f"point{number:04d}"
         place.mkdir()
         save = lay_out(place)
         child = program.child(
             save, "-e", f"trace={point.call}", "-P", str(save / point.path),
-            "-e", f"inject={point.call}:signal=KILL:when={point.when}",
+            "-e", f"inject={point.call}:{fault}:when={point.when}{'+' if full_disk else ''}",
         )  # fmt: skip
-        assert child.status == -9, f"not killed at {point}: {child.status}, {child.stderr!r}, {child.trace[-3:]}"
+        assert child.status == status, f"not killed at {point}: {child.status}, {child.stderr!r}, {child.trace[-3:]}"
         yield point, place
         shutil.rmtree(place)
 

@@ -17,6 +17,7 @@ from tests.savers.matrix import Boundary, Program, boundaries, kill_at_each
 from tests.savers.scene import Scene, difference
 
 pytestmark = pytest.mark.savers
+WRITES = frozenset({"write", "writev", "pwrite64"})
 PROGRAMS = Path(__file__).resolve().parent / "programs"
 LOOSE = frozenset({"training_args.bin", "trainer_state.json", "rng_state.pth", "random_states_0.pkl"})
 """Paths and times are in them, and what Python draws anew in a forked process."""
@@ -89,10 +90,9 @@ class Case:
 
 def _edges(points: list[Boundary]) -> list[Boundary]:
     """Without the second and later ones of several writes in a row."""
-    writes = {"write", "writev", "pwrite64"}
     return [
         point for number, point in enumerate(points)
-        if not (number and point.call in writes and points[number - 1].call in writes)
+        if not (number and point.call in WRITES and points[number - 1].call in WRITES)
     ]  # fmt: skip
 
 
@@ -149,6 +149,31 @@ def test_a_save_killed_at_every_call(name: str, tmp_path: Path, libraries: Path)
     print(f"{name}: {before + saved} points, the new save was latest after {saved}")
     assert before >= 2
     assert bool(saved) is case.proves
+
+
+@pytest.mark.parametrize("kind", ["pt", "safetensors", "npz", "npy"])
+def test_a_disk_that_is_full_during_a_save(kind: str, tmp_path: Path, libraries: Path) -> None:
+    """C104: what a failed save leaves is not published, and the program may go on and exit with 0."""
+    template, reference = tmp_path / "template", tmp_path / "reference"
+    scenes: dict[Path, Scene] = {}
+
+    def lay_out(place: Path) -> Path:
+        scenes[place] = scene = Scene(place, ["--layout", "plain"])
+        scene.bring(template)
+        assert scene.scan() == [1]
+        return scene.directory
+
+    with Program(libraries, PROGRAMS / "plain.py", [str(template), kind], tmp_path) as program:
+        shutil.copytree(template, reference)
+        points = [
+            point for point in boundaries(program, reference)
+            if point.call in WRITES or point.call.startswith("rename") or (point.call == "openat" and point.when == 1)
+        ]  # fmt: skip
+        assert points
+        for _, place in kill_at_each(program, tmp_path, points, lay_out, full_disk=True):
+            scene = scenes.pop(place)
+            assert scene.settle() == []
+            assert scene.latest().publication.step == 1
 
 
 def test_a_save_that_the_trainer_writes_again(tmp_path: Path, libraries: Path) -> None:
