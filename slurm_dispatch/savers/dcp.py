@@ -64,8 +64,6 @@ def check_shards(view: SaveView, folder: str = "") -> Verdict:
         return found
     for name, end in found.ends.items():
         path = inside + name
-        if name.startswith("/") or ".." in name.split("/"):
-            return torn(f"{inside}{METADATA} names {name!r}, which is not in the save")
         size = view.sizes.get(path)
         if size is None:
             return torn(f"{path} is missing: {METADATA} names it, or its rank wrote to the disk of another node")
