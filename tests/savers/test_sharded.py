@@ -112,10 +112,10 @@ def _some(points: list[Boundary]) -> list[Boundary]:
     return sorted({*points[::every], *points[-3:]}, key=points.index)
 
 
-def _names(save: Path) -> Counter[str]:
-    """The files; those with names that are drawn are only counted."""
+def _names(save: Path) -> set[str]:
+    """The files; of those with names that are drawn only that there are some, since their number is drawn too."""
     files = [str(path.relative_to(save)) for path in save.rglob("*") if path.is_file()]
-    return Counter(re.sub(r"[0-9a-f]{32}", "*", name) for name in files)
+    return {re.sub(r"[0-9a-f]{32}", "*", name) for name in files}
 
 
 def load(case: Case, libraries: Path, saves: list[Path]) -> None:
@@ -161,9 +161,7 @@ def elsewhere(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[None]
 def test_a_save_killed_at_some_file_boundaries(name: str, tmp_path: Path, libraries: Path) -> None:
     """C093, C100, C101, C102, C109: never whole while something is missing, whole once the save returned."""
     found = run(CASES[name], tmp_path, libraries, sample=True)
-    assert found.states[State.TORN] >= 1
-    assert found.states[State.TORN] + found.states[None] >= 2
-    assert found.passed_by <= found.states.total()
+    _showed_something(CASES[name], found)
 
 
 @pytest.mark.usefixtures("elsewhere")
@@ -185,7 +183,12 @@ def _every(name: str, case: Case, tmp_path: Path, libraries: Path) -> None:
     found = run(case, tmp_path, libraries, sample=False)
     states = {str(state): count for state, count in found.states.items()}
     print(f"{name}: {found.states.total()} kills: {states}; {found.passed_by} passed by")
-    assert found.states[State.TORN] >= 1
+    _showed_something(case, found)
+    load(case, libraries, found.whole)
+
+
+def _showed_something(case: Case, found: Found) -> None:
+    # Orbax's save has its name only once it is whole.
+    assert found.states[None if case.layout == "orbax" else State.TORN] >= 1
     assert found.states[State.TORN] + found.states[None] >= 2
     assert found.passed_by <= found.states.total()
-    load(case, libraries, found.whole)
