@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
     from typing_extensions import Self
 
-DEADLINE_S = 180.0
+DEADLINE_S = 300.0
 CALLS = frozenset(
     """open openat openat2 creat write pwrite64 writev pwritev close rename renameat renameat2 unlink unlinkat mkdir
     mkdirat rmdir link linkat symlink symlinkat ftruncate fsync fdatasync copy_file_range sendfile""".split()  # noqa: SIM905

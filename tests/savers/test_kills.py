@@ -62,7 +62,7 @@ class Case:
             points = boundaries(program, reference)
             if not middle:
                 points = _edges(points)
-            assert len(points) >= 3
+            assert len(points) >= 2
             for point, place in kill_at_each(program, tmp_path, points, lay_out):
                 seen[self._check(scenes.pop(place), template, reference, point)] += 1
             whole = tmp_path / "whole"
@@ -137,7 +137,7 @@ def test_a_save_killed_at_the_edges_of_its_files(name: str, tmp_path: Path, libr
     """C054, C085, C087, C104: never a broken save, never nothing where a whole one was published."""
     case = CASES[name]
     before, saved = case.run(tmp_path, libraries, middle=False)
-    assert before >= 2
+    assert before >= 1
     assert bool(saved) is case.proves
 
 
@@ -147,7 +147,7 @@ def test_a_save_killed_at_every_call(name: str, tmp_path: Path, libraries: Path)
     case = CASES[name]
     before, saved = case.run(tmp_path, libraries, middle=True)
     print(f"{name}: {before + saved} points, the new save was latest after {saved}")
-    assert before >= 2
+    assert before >= 1
     assert bool(saved) is case.proves
 
 
