@@ -3,8 +3,9 @@
 A save is written as ``<name>.orbax-checkpoint-tmp`` (up to 0.11.15 with ``-<time>`` behind it), its items as folders
 of such names in it, and renamed when all hosts are done (C100). Before that ``_CHECKPOINT_METADATA`` gets its
 ``commit_timestamp_nsecs`` and ``commit_success.txt`` is written (since 0.12.3 also where the rename decides; before,
-only on stores without a rename, where the name is final from the start). So a save under its final name that has
-neither is not finished, and a folder that is only called like a step is no save at all (C109).
+only on stores without a rename, where the name is final from the start); each item gets one of its own. So a save
+under its final name that has neither, or whose items alone have it, is not finished, and a folder that is only called
+like a step is no save at all (C109).
 
 In an item ``_METADATA`` lists the arrays. With OCDBT, the default, they are in ``d/`` files that ``manifest.ocdbt``
 lists in compressed form; the manifest of the item is merged from those of the processes when they are done, and says
@@ -43,6 +44,8 @@ def check(view: SaveView) -> Verdict:
         found = _check_file(view, path)
         if found is not None:
             return found
+    if not view.sizes.get(COMMITTED) and any(path.endswith(f"/{COMMITTED}") for path in view.sizes):
+        return torn(f"{COMMITTED} is not there yet, which its items have")
     state = read_json(view, STEP_METADATA)
     if isinstance(state, dict) and _is_time(state.get("commit_timestamp_nsecs")):
         return whole(f"{STEP_METADATA} says when it was committed")

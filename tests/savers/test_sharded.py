@@ -133,7 +133,8 @@ CASES = {
     "lightning-folder": Case("save_with_lightning.py", ("save", "folder"), "epoch=0-step=3.ckpt", "lightning", 3),
     "dcp": Case("save_with_dcp.py", ("save", "save"), "step-7", "dcp", None),
     "dcp-async": Case("save_with_dcp.py", ("save", "async_save"), "step-7", "dcp", None),
-    "orbax": Case("save_with_orbax.py", ("save",), "9", "orbax", None),
+    "orbax": Case("save_with_orbax.py", ("save", "rename"), "9", "orbax", None),
+    "orbax-commit": Case("save_with_orbax.py", ("save", "commit"), "9", "orbax", None),
 }
 MORE = {
     **{
@@ -143,7 +144,7 @@ MORE = {
     "megatron": Case("save_with_megatron.py", ("save",), "iter_0000005", "megatron", 5),
 }
 """With the libraries of requirements-more.txt."""
-SAMPLE = ("lightning", "dcp", "orbax")
+SAMPLE = ("lightning", "dcp", "orbax-commit")
 
 
 @pytest.fixture
@@ -188,7 +189,7 @@ def _every(name: str, case: Case, tmp_path: Path, libraries: Path) -> None:
 
 
 def _showed_something(case: Case, found: Found) -> None:
-    # Orbax's save has its name only once it is whole.
-    assert found.states[None if case.layout == "orbax" else State.TORN] >= 1
+    # A save that is renamed has its name only once it is whole.
+    assert found.states[None if case.arguments[-1] == "rename" else State.TORN] >= 1
     assert found.states[State.TORN] + found.states[None] >= 2
     assert found.passed_by <= found.states.total()

@@ -183,7 +183,7 @@ def orbax_files(*, committed: bool = True, ocdbt: bool = True) -> dict[str, byte
     item = {"tree_metadata": {"('w',)": leaf}, "use_ocdbt": ocdbt}
     files = {"_CHECKPOINT_METADATA": json.dumps(step).encode(), "state/_METADATA": json.dumps(item).encode()}
     if committed:
-        files["commit_success.txt"] = b"Checkpoint commit was successful"
+        files["commit_success.txt"] = files["state/commit_success.txt"] = b"Checkpoint commit was successful"
     if ocdbt:
         files["state/manifest.ocdbt"] = manifest()
         files["state/d/0123456789abcdef0123456789abcdef"] = b"data"

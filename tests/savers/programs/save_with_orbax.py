@@ -1,6 +1,7 @@
 """Orbax: the CheckpointManager, with jax on the CPU.
 
-save_with_orbax.py save: each child saves step 9 with two items.
+save_with_orbax.py save rename: each child saves step 9 with two items.
+save_with_orbax.py save commit: the same with a commit file instead of a rename, as on object stores.
 save_with_orbax.py load SAVE...: load each, and end with 1 if one has not what was saved.
 """
 
@@ -21,6 +22,7 @@ os.environ.update(JAX_PLATFORMS="cpu", TF_CPP_MIN_LOG_LEVEL="3")
 import jax  # noqa: E402
 import numpy as np  # noqa: E402
 import orbax.checkpoint as ocp  # noqa: E402
+from orbax.checkpoint._src.path import atomicity  # noqa: E402
 
 
 def arguments(fill: bool):
@@ -31,7 +33,9 @@ def arguments(fill: bool):
 
 def manager(folder: str):
     """As a training would make it."""
-    options = ocp.CheckpointManagerOptions(max_to_keep=1)
+    commit = sys.argv[1:3] == ["save", "commit"]
+    kind = atomicity.CommitFileTemporaryPath if commit else atomicity.AtomicRenameTemporaryPath
+    options = ocp.CheckpointManagerOptions(max_to_keep=1, temporary_path_class=kind)
     return ocp.CheckpointManager(folder, item_names=("state", "data"), options=options)
 
 
