@@ -12,13 +12,16 @@ MODEL_STEPS ?= 1000000
 # Power losses of a second kernel.
 CYCLES ?= 50
 
-.PHONY: help demo test test-fast test-cluster nightly power trials bench lint venv savers engine kernel down clean
+.PHONY: help demo test test-fast test-savers test-cluster savers nightly power trials bench lint venv venv-savers \
+    engine kernel down clean
 
 help:
 	@echo "make demo          the main job with its faults, as a timeline"
-	@echo "make test          lint, test-fast and test-cluster"
+	@echo "make test          lint, test-fast, test-savers and test-cluster"
 	@echo "make test-fast     the tests that need no cluster"
+	@echo "make test-savers   real saves of the real libraries, killed at the edges of their files: a sample"
 	@echo "make test-cluster  the tests on real clusters, one for each of $(WORKERS) workers"
+	@echo "make savers        the same with every program, at every call"
 	@echo "make nightly       $(MODEL_STEPS) steps of the model, and each fault that it must find"
 	@echo "make power         $(CYCLES) power losses of a second kernel, and the table of what was there after them"
 	@echo "make trials        40 trials of each of three designs, and with the real Trainer, and their tables"
@@ -44,16 +47,26 @@ kernel:
 demo: venv engine
 	@$(PY) -m demo
 
-test: lint test-fast test-cluster
+test: lint test-fast test-savers test-cluster
 
-test-fast: venv savers kernel
+test-fast: venv kernel
 	@command -v strace >/dev/null || tools/ensure-host strace
-	$(PY) -m pytest -q -n $(WORKERS) --dist loadfile -m "not cluster and (not savers or sample)"
+	$(PY) -m pytest -q -n $(WORKERS) --dist loadfile -m "not cluster and not savers"
 
-test-cluster: venv savers engine
+test-savers: venv venv-savers
+	@command -v strace >/dev/null || tools/ensure-host strace
+	$(PY) -m pytest -q -n $(WORKERS) --dist load -m "savers and sample and not cluster" tests/savers tests/integrations
+
+test-cluster: venv venv-savers engine
 	@docker/base trixie
 	@docker/base bookworm
 	$(PY) -m pytest -q -n $(WORKERS) --dist loadfile -m "cluster and (not savers or sample)"
+
+savers: venv
+	@command -v strace >/dev/null || tools/ensure-host strace
+	@tools/make-venv-savers more
+	$(PY) -m pytest -q -n $(WORKERS) --dist load -m "savers and not cluster" -rP --durations=20 \
+	    tests/savers tests/integrations
 
 nightly: venv
 	MODEL_STEPS=$(MODEL_STEPS) $(PY) -m pytest -q -n $(WORKERS) --dist worksteal -rP \
@@ -86,4 +99,4 @@ down:
 	@docker/cluster down all
 
 clean: down
-	@rm -rf .venv .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache .make dist
+	@rm -rf .venv .venv-savers .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache .make dist

@@ -1,4 +1,4 @@
-"""Make the files whose content is in the code: docs/states.md, docs/settings.md and site/dispatch.toml.
+"""Make the files whose content is in the code: docs/states.md, docs/savers.md, docs/settings.md, site/dispatch.toml.
 
 python tools/doc_tables.py           write them
 python tools/doc_tables.py --check   say which are not what the code says, and end with 1
@@ -20,6 +20,7 @@ from slurm_dispatch.config.documents import reference, sample  # noqa: E402
 from slurm_dispatch.records.facts import KINDS, OPTIONAL  # noqa: E402
 from slurm_dispatch.records.law import ANY_TIME, LAW, PHASE_TEXTS, Event, Phase  # noqa: E402
 from slurm_dispatch.rules.plan import MEANING, plan  # noqa: E402
+from slurm_dispatch.savers.table import LAYOUTS  # noqa: E402
 
 
 def table(head: tuple[str, ...], rows: Sequence[tuple[str, ...]]) -> str:
@@ -139,7 +140,92 @@ def _budget(budget: int | None) -> str:
     return "-" if budget is None else str(budget)
 
 
-FILES = {"docs/states.md": states, "docs/settings.md": reference, "site/dispatch.toml": sample}
+SAVERS = """\
+# Savers
+
+The table is made from the code by `tools/doc_tables.py`.
+
+`dispatch-watch --layout NAME` says which library saves: what its saves are called and what proves one whole. Without
+`--layout`, `--pattern`, `--done` and `--single` it is `auto`: the first layout of the table that recognises a save in
+the execution's folder is taken for the run, and it says which, and by which save. Until then, and where nothing is
+recognised, a save is called `checkpoint-{step}` and is assumed whole once it does not change.
+
+With a layout a save is *whole* (published at once), *torn* (never published as it is; if it does not change the
+reason is said), or neither, and then assumed whole after `--settle`, as docs/dispatch-watch.md says. `--pattern`
+stands for the layout's own patterns. With `--done` the marker must be there too, and it decides where the layout
+cannot. A save whose own step is not the one of its name is not published.
+"""
+
+AFTER_SAVERS = """\
+## Names
+
+Where the names can count different things (`step_10.pt`, `epoch_3.pt`) only those of one form are saves: the form of
+the save that the command was given, or else the only one that there is. Several forms at once are said and nothing is
+published; `--pattern` says which it is.
+
+accelerate's automatic naming counts saves and begins at 0 in each run. Such a save is published under the next number
+above all of the root's, and whether the command resumed cannot be seen.
+
+## One file that is written again and again
+
+`--single last.pt` is for programs that write one file. It is published when its structure is whole (zip: `torch.save`
+and `.npz`; safetensors; `.npy`), when it looked the same twice half a second apart (2.1 s where the filesystem stamps
+whole seconds), and when it was still the same after it was copied. A format that does not say how long it is (HDF5, a
+plain pickle) is never published so: write a new name for each save. The copy is `kept/last-12.pt`, and that is what
+`DISPATCH_RESUME` names in the next execution (as `resume/last-12.pt`): the suffix stays, the name does not. 12 is the
+step: one more than the greatest of the root, so it rises over all executions. What has the bytes of the save that
+the command resumed from, or of the last one published, is no new save, so a script may copy it to where the program
+looks: `cp "$DISPATCH_RESUME" "$DISPATCH_DIR/last.pt"`. As the count always rises, `not_resumed` (status 80) does not
+arise: see to it that the program resumes.
+
+## Files that are written again
+
+Small files of a kept save are copies; large ones are links. A saver that truncates a large file of a finished save
+would reach through the link. The Trainer does that with `enable_jit_checkpoint`, in the folder of the present step,
+when SIGTERM comes: a save whose `training_args.bin` says so is copied whole. For other programs that do it, `--copy`.
+
+## Tests
+
+`make savers` runs the real libraries of `tests/savers/requirements.txt`: each program saves in a child that is killed
+just before a call at which a file of the save changes, for every such call, and then the helper scans once and
+latest is asked for. `make test` runs a sample. What is particular to saves of several files and several writers,
+and how each of those libraries resumes, is in [sharded-savers.md](sharded-savers.md).
+"""
+
+
+def savers() -> str:
+    """docs/savers.md."""
+    rows = [
+        (
+            f"`{row.name}`",
+            row.title,
+            ", ".join(f"`{pattern}`" for pattern in row.patterns),
+            ", ".join(f"`{name}`" for name in row.last) or "-",
+            row.proves,
+        )
+        for row in LAYOUTS.values()
+    ]
+    sources = [(f"`{row.name}`", row.source) for row in LAYOUTS.values()]
+    return "\n".join(
+        [
+            SAVERS,
+            table(("name", "saver", "names of saves", "written last", "proved by"), rows),
+            "",
+            "Where that is from:",
+            "",
+            table(("name", "source"), sources),
+            "",
+            AFTER_SAVERS,
+        ]
+    )
+
+
+FILES = {
+    "docs/states.md": states,
+    "docs/savers.md": savers,
+    "docs/settings.md": reference,
+    "site/dispatch.toml": sample,
+}
 
 
 def stale(top: Path = TOP) -> list[str]:

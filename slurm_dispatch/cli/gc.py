@@ -68,7 +68,7 @@ def command(
     check_own(opened)
     rules = Rules(keep_last, keep_every, named(opened, drop))
     known = Executions(opened, attempts(opened, ended), site=site_here())
-    found = plan(opened, rules, known, saves_of(parse_pattern(pattern or DEFAULT)))
+    found = plan(opened, rules, known, saves_of([parse_pattern(pattern or DEFAULT)]))
     removed: Sequence[bytes] = found.paths
     trouble: Sequence[str] = ()
     if not dry_run and removed:

@@ -18,6 +18,8 @@ from slurm_dispatch.store.transfer import COPY_BELOW, transfer
 from slurm_dispatch.store.whole import Proof, look
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from slurm_dispatch.model.publication import Publication
     from slurm_dispatch.store.root import CheckpointRoot, Save
     from slurm_dispatch.store.whole import Look
@@ -34,13 +36,16 @@ def keep(
     source: str | bytes,
     *,
     proof: Proof,
-    copy: bool = False,
+    copy: bool | Callable[[bytes], bool] = False,
     expected: Look | None = None,
+    name: bytes | None = None,
 ) -> bytes | None:
     """Make ``exec/<attempt>/kept/<name of source>``, durable, and its manifest.
 
     :param source: relative to the root, or absolute; inside ``exec/<attempt>/``; a file or a folder.
-    :param copy: copy files of every size, for savers that rewrite large ones in place.
+    :param copy: copy files of every size, for savers that rewrite large ones in place; or those of which it is true,
+        by their path in the save.
+    :param name: what the kept save is called instead, for a file that is written again and again under one name.
     :param expected: the look that showed that the source is whole. Without it a rotation that began after that
         look, and was stopped half-way, would go unseen.
     :returns: the kept path relative to the root, to be published; ``None`` if the source changed or went
@@ -50,12 +55,12 @@ def keep(
     :raises StoreError: the disk; nothing but a ``.tmp-`` name is left.
     """
     relative = relative_save(root.raw, check_attempt(attempt), source)
-    name = os.path.basename(relative)
+    name = os.path.basename(relative) if name is None else name
     kept = kept_path(attempt, name)
     check_length(kept, root.name_max())
     folder = root.make_in_execution(attempt, b"kept")
     if os.path.lexists(os.path.join(folder, name)):
-        if _is_kept(root, kept):
+        if _is_kept(root, kept, expected):
             sync_path(folder)  # whoever renamed it may have been killed, or refused, before this
             return kept
         remove_out_of_sight(folder, name)
@@ -98,15 +103,19 @@ def kept_path(attempt: str, name: bytes) -> bytes:
     return b"/".join((b"exec", check_attempt(attempt).encode("ascii"), b"kept", name))
 
 
-def _is_kept(root: CheckpointRoot, kept: bytes) -> bool:
-    """Whether what is kept stays: it is as it was kept, or is published and so not ours to touch.
+def _is_kept(root: CheckpointRoot, kept: bytes, expected: Look | None) -> bool:
+    """Whether what is kept stays: it is as it was kept, and what is to be kept; or it is published and so not ours to
+    touch.
 
     A later turn of the command may have written the save again in place, and through the links into the kept one:
-    large files of the one turn, small ones of the other.
+    large files of the one turn, small ones of the other. Or it was written again after a keeper had kept it and was
+    killed.
     """
     manifest, now = read_manifest(root, kept), look(os.path.join(root.raw, kept), read=False)
     if manifest is not None and now is not None and manifest_of(now, manifest.proof) == manifest:
-        return True
+        wanted = expected is None or manifest_of(expected, manifest.proof) == manifest
+        if wanted:
+            return True
     return any(publication.path == kept for publication in root.listing())
 
 

@@ -52,14 +52,14 @@ def transfer(
     folder: bytes,
     name: bytes,
     *,
-    copy: bool,
+    copy: bool | Callable[[bytes], bool],
     expected: Look | None = None,
     before: Callable[[Look], None] | None = None,
 ) -> Look | None:
     """Make ``folder/name`` of the save at ``source``, durable.
 
     :param source: absolute.
-    :param copy: copy files of every size.
+    :param copy: copy files of every size; or those of which it is true, by their path in the save.
     :param expected: what was judged to be whole; a source that is no longer that has changed.
     :param before: called with the look at the source just before the rename.
     :returns: the look at what was made; ``None`` if the source went or changed meanwhile.
@@ -115,10 +115,10 @@ def _check(source: bytes, seen: Look) -> None:
 class _Transfer:
     """One transfer under way."""
 
-    def __init__(self, source: bytes, target: bytes, copy: bool) -> None:
+    def __init__(self, source: bytes, target: bytes, copy: bool | Callable[[bytes], bool]) -> None:
         self.source = source
         self.target = target
-        self.copy = copy
+        self.copies = copy if callable(copy) else lambda _: copy
         self.clone = True
         self.copied: list[bytes] = []
 
@@ -141,7 +141,7 @@ class _Transfer:
             _sync_folder(target)
 
     def _file(self, entry: Entry, source: bytes, target: bytes) -> None:
-        if not self.copy and entry.size >= COPY_BELOW:
+        if entry.size >= COPY_BELOW and not self.copies(entry.path):
             try:
                 os.link(source, target, follow_symlinks=False)
             except OSError as error:

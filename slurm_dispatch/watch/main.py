@@ -76,6 +76,7 @@ def _stall(text: str) -> float:
 
 def _work(place: Place, options: command_line.Options, environment: dict[str, str]) -> int:
     from slurm_dispatch.watch.apart import apart
+    from slurm_dispatch.watch.judge import Judge
     from slurm_dispatch.watch.prepare import Prepared, follow, prepare
     from slurm_dispatch.watch.shared import follow_shared, prepare_shared
     from slurm_dispatch.watch.turn import this_process
@@ -89,11 +90,11 @@ def _work(place: Place, options: command_line.Options, environment: dict[str, st
         if place.shared:
             if not place.first:
                 return follow_shared(place, timeout_s=options.timeout_s).encode()
-            return prepare_shared(place, runner=runner, pattern=options.pattern).encode()
+            return prepare_shared(place, runner=runner, judge=Judge(options)).encode()
         if not place.first:
             return follow(place, timeout_s=options.timeout_s).encode()
         return prepare(
-            place, start_from=start_from, copy=options.copy, runner=runner, pattern=options.pattern
+            place, start_from=start_from, copy=options.copy, runner=runner, judge=Judge(options)
         ).encode()
 
     # A little longer than what waits inside, so that the better message comes first.
@@ -127,9 +128,10 @@ def _say_prepared(place: Place, options: command_line.Options, prepared: Prepare
         say(prepared.before)
     if prepared.run is None:
         return
-    if not prepared.links:
+    if not prepared.links and options.single is None:
         say("no hard links here: saves cannot be kept, so the saver's own rotation can remove a published one")
-    if options.stall_s and not (options.done or place.shared) and options.stall_s <= options.settle_s:
+    settles = not (options.done or options.single or place.shared)
+    if options.stall_s and settles and options.stall_s <= options.settle_s:
         say(
             f"--stall {options.stall_s:g} s is no longer than --settle {options.settle_s:g} s: what is only settled "
             "is published too late for it"

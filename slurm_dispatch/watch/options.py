@@ -11,11 +11,12 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from slurm_dispatch.errors import UsageError
-from slurm_dispatch.watch.pattern import DEFAULT, Pattern, parse_pattern
+from slurm_dispatch.watch.pattern import DEFAULT, RESERVED, Pattern, parse_pattern
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+AUTO = "auto"
 INTERVAL_S = 10.0
 SETTLE_S = 60.0
 TIMEOUT_S = 900.0
@@ -35,6 +36,12 @@ class Options:
 
     root: str | None = None
     pattern: Pattern = field(default_factory=lambda: parse_pattern(DEFAULT))
+    own_pattern: bool = False
+    """--pattern was given: it stands for the patterns of a layout too."""
+    layout: str | None = None
+    """The name of a layout, or ``auto``; ``None``: --pattern and --done alone say what a save is."""
+    single: str | None = None
+    """The one file that the command writes again and again, relative to ``DISPATCH_DIR``."""
     done: list[str] = field(default_factory=list)
     settle_s: float = SETTLE_S
     interval_s: float = INTERVAL_S
@@ -116,6 +123,21 @@ def _put_done(options: Options, text: str) -> None:
     options.done.append(text)
 
 
+def _put_layout(options: Options, text: str) -> None:
+    from slurm_dispatch.savers.table import layout_named  # only who names one pays for the table
+
+    if text != AUTO:
+        layout_named(text)
+    options.layout = text
+
+
+def _put_single(options: Options, text: str) -> None:
+    parts = text.split("/")
+    if "\0" in text or any(part in {"", ".", ".."} for part in parts) or parts[0] in RESERVED:
+        raise UsageError(f"--single {text!r} is not the name of a file in the execution's folder")
+    options.single = text
+
+
 def _put_path(name: str) -> Callable[[Options, str], None]:
     def put(options: Options, text: str) -> None:
         if not text or "\0" in text:
@@ -149,6 +171,13 @@ def _set(name: str, parse: Callable[[str], Any]) -> Callable[[Options, str], Non
 OPTIONS: tuple[Row, ...] = (
     Row("--root", "PATH", "the checkpoint root; otherwise DISPATCH_CHECKPOINT", _put_path("root")),
     Row(
+        "--layout",
+        "NAME|auto",
+        "the library that saves: what its saves are called and what proves one whole (default auto, without "
+        "--pattern, --done and --single)",
+        _put_layout,
+    ),
+    Row(
         "--pattern",
         "GLOB",
         f"which names are saves, with one {{step}} (default {DEFAULT})",
@@ -160,6 +189,7 @@ OPTIONS: tuple[Row, ...] = (
         "a file that the saver writes last into a save; a name or a glob; may be repeated",
         _put_done,
     ),
+    Row("--single", "FILE", "the one file that the command writes again and again; its step is a count", _put_single),
     Row(
         "--settle",
         "TIME",
@@ -256,7 +286,10 @@ def parse(words: list[str]) -> Options:
             value = words[at]
             at += 1
         row.put(options, value)
+    options.own_pattern = "--pattern" in seen
     _check_together(options)
+    if not options.own_pattern and not options.done and options.single is None and options.layout is None:
+        options.layout = AUTO
     return options
 
 
@@ -269,6 +302,11 @@ def _check_together(options: Options) -> None:
         raise UsageError("--beside and --finish take no command", hint=USAGE)
     if not (options.command or options.beside or options.finish):
         raise UsageError("there is no command", hint=USAGE)
+    if options.single is not None and (options.own_pattern or options.done or options.layout is not None):
+        raise UsageError(
+            "--single goes without --layout, --pattern and --done",
+            hint="the file's own structure says whether it is whole",
+        )
     if options.status is not None and not options.finish:
         raise UsageError("--status goes with --finish only")
 
@@ -282,7 +320,7 @@ def help_text() -> str:
         "In the command {dir} becomes the folder to save into and {resume:--flag} becomes '--flag PATH' or nothing.",
         "",
         "example:",
-        "  exec dispatch-watch --done trainer_state.json -- srun python train.py --output_dir {dir} \\",
+        "  exec dispatch-watch --layout transformers -- srun python train.py --output_dir {dir} \\",
         "      {resume:--resume_from_checkpoint}",
         "",
         "options:",

@@ -15,10 +15,12 @@ from slurm_dispatch.errors import UsageError
 from slurm_dispatch.model.publication import STEP_MAX
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterable
 
 DEFAULT = "checkpoint-{step}"
 STEP = "{step}"
+RESERVED = frozenset({".dispatch", "best", "kept", "resume"})
+"""The helper's own folders in ``exec/<attempt>/``."""
 DEPTH_MAX = 8
 """Components of a pattern: each level is a folder to list at every scan."""
 
@@ -87,16 +89,16 @@ class Pattern:
     components: tuple[Component, ...]
 
 
-def saves_of(pattern: Pattern) -> Callable[[bytes], bool] | None:
-    """Whether a name in an execution's folder is a save, for removing; ``None``: the pattern's saves are deeper."""
-    components = pattern.components
-    if len(components) != 1:
+def saves_of(patterns: Iterable[Pattern]) -> Callable[[bytes], bool] | None:
+    """Whether a name at the top of an execution's folder is a save, for removing; ``None``: the saves are deeper."""
+    firsts = [pattern.components[0] for pattern in patterns if len(pattern.components) == 1]
+    if not firsts:
         return None
 
     def is_save(name: bytes) -> bool:
         text = os.fsdecode(name)
-        match = None if is_temporary(text) else components[0].match(text)
-        return match is not None and match.trouble is None  # what is never published is no save
+        matches = [] if is_temporary(text) else [one.match(text) for one in firsts]
+        return any(match is not None and match.trouble is None for match in matches)  # never published: no save
 
     return is_save
 

@@ -19,13 +19,12 @@ from slurm_dispatch.store.manifest import manifest_of
 from slurm_dispatch.store.probe import probe
 from slurm_dispatch.store.root import CheckpointRoot, open_root
 from slurm_dispatch.store.whole import Proof, look
-from slurm_dispatch.watch.scanning import scan
 from slurm_dispatch.watch.turn import Run, Runner, claim_run, last_run
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from slurm_dispatch.watch.pattern import Pattern
+    from slurm_dispatch.watch.judge import Judge
     from slurm_dispatch.watch.place import Place
 
 PAUSE_S = 0.2
@@ -99,12 +98,12 @@ def open_place(place: Place) -> CheckpointRoot:
     return root
 
 
-def prepare(place: Place, *, start_from: str | None, copy: bool, runner: Runner, pattern: Pattern) -> Prepared:
+def prepare(place: Place, *, start_from: str | None, copy: bool, runner: Runner, judge: Judge) -> Prepared:
     """Everything of the first process of a step, or of the only one.
 
     :param start_from: what ``--start-from`` or ``SLURM_DISPATCH_START_FROM`` said.
     :param runner: the supervisor's process.
-    :param pattern: which names are saves, for :attr:`Prepared.known`.
+    :param judge: which names are saves, for :attr:`Prepared.known`.
     :raises DispatchError: nothing must be started; the exit code is the error's.
     """
     start_from = None if start_from is None else os.path.abspath(start_from)
@@ -121,7 +120,7 @@ def prepare(place: Place, *, start_from: str | None, copy: bool, runner: Runner,
         number = 1 if before is None else before.number + 1
         if claim_run(root, place.attempt, number, runner):
             # Before the command starts: what it saves itself must show that it resumed.
-            left = () if before is None else scan(root.execution(place.attempt), pattern).found
+            left = () if before is None else judge.listing(root.execution(place.attempt)).found
             known = {one.path: _digest(one.path) for one in left}
             prepared = _prepared(root, place, choice, run=number, links=found.links)
             return replace(prepared, known=known, left_settles=_may_live_on(before, runner))

@@ -12,20 +12,23 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from slurm_dispatch.errors import AbsentError, BadDataError, StoreError, TransientError, show
+from slurm_dispatch.savers.layout import State
 from slurm_dispatch.store.keep import keep, sweep_kept
 from slurm_dispatch.store.manifest import manifest_of, write_manifest
 from slurm_dispatch.store.thin import thin
-from slurm_dispatch.store.whole import Look, Proof, Settling, look
-from slurm_dispatch.watch.pattern import saves_of
+from slurm_dispatch.store.whole import Proof, Settling
+from slurm_dispatch.watch.judge import Judge, Opinion
 from slurm_dispatch.watch.say import SaidOnce, say
-from slurm_dispatch.watch.scanning import Candidate, Listing, scan
+from slurm_dispatch.watch.scanning import Candidate
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
 
     from slurm_dispatch.store.root import CheckpointRoot
+    from slurm_dispatch.store.whole import Look
     from slurm_dispatch.watch.options import Options
     from slurm_dispatch.watch.place import Place
+    from slurm_dispatch.watch.scanning import Listing
 
 NOTHING_S = 1800.0
 """After so long without a save the names that are there are said, once."""
@@ -38,6 +41,9 @@ TRIES = 3
 PAUSE_S = 0.2
 
 
+_Whole = tuple[Candidate, Opinion, Proof]
+
+
 @dataclass(slots=True)
 class Result:
     """What one scan did.
@@ -45,6 +51,7 @@ class Result:
     :ivar published: steps, rising; those too that an earlier scan published before it failed.
     :ivar not_resumed: the step of a first save that is smaller than the one resumed from.
     :ivar waiting: how many saves are there that are not known to be whole.
+    :ivar settling: how many of them may yet be assumed whole.
     :ivar removed: outranked saves that were removed, relative to the root, printable.
     :ivar active: in a shared checkpoint: a save is new or was written again, whatever its step.
     """
@@ -52,6 +59,7 @@ class Result:
     published: list[int] = field(default_factory=list)
     not_resumed: int | None = None
     waiting: int = 0
+    settling: int = 0
     removed: list[str] = field(default_factory=list)
     active: bool = False
 
@@ -66,6 +74,7 @@ class Publisher:
         options: Options,
         *,
         resumed_step: int | None,
+        resumed: str | None = None,
         known: Mapping[str, str] | Iterable[str] = (),
         left_settles: bool = False,
         links: bool = True,
@@ -75,6 +84,7 @@ class Publisher:
     ) -> None:
         """
         :param resumed_step: the step that the command was given, ``None`` on a first start.
+        :param resumed: the save that it was given.
         :param known: saves that were there before this run, see :attr:`Prepared.known`: as long as they are what
             they were, they do not show that it resumed, and are published only if they are proved. Paths without
             digests are taken to be what they were.
@@ -93,11 +103,13 @@ class Publisher:
         self._nothing_s = nothing_s
         self._began = clock()
         self._settling = Settling(options.settle_s)
+        self._judge = Judge(options, resumed=resumed, say=say)
         self._once = SaidOnce()
         self._known = known if isinstance(known, dict) else dict.fromkeys(known, "")
         self._left_settles = left_settles
         self._proved_resume = resumed_step is None or options.allow_step_back
-        self._step: int | None = None
+        self._own: list[tuple[int, str]] = []
+        """What this execution has published: step, and the name of the save."""
         self._seen_any = False
         self._unreported: list[int] = []
         self._removed: list[str] = []
@@ -108,12 +120,24 @@ class Publisher:
         :raises StoreError, BadDataError: the root could not be read.
         """
         sweep_kept(self.root, self.place.attempt)
-        mine = [
-            one.step
+        self._own = [
+            (one.step, os.fsdecode(os.path.basename(one.path)))
             for one in self.root.listing()
             if one.epoch == self.place.epoch and one.attempt == self.place.attempt
         ]
-        self._step = max(mine, default=None)
+
+    @property
+    def _step(self) -> int | None:
+        """The greatest number of a save that this execution has published: its step, unless names only count."""
+        if not self._judge.counted:
+            return max((step for step, _ in self._own), default=None)
+        numbers = [self._judge.number_of(name) for _, name in self._own]
+        return max((number for number in numbers if number is not None), default=None)
+
+    def _next_step(self) -> int:
+        """The step of the next save where its name has none: above all that the root has."""
+        steps = [one.step for one in self.root.listing()]
+        return 1 + max([*steps, *(step for step, _ in self._own), self.resumed_step or 0], default=0)
 
     def scan(self, *, assume: bool) -> Result:
         """One scan.
@@ -135,7 +159,7 @@ class Publisher:
         raise AssertionError
 
     def _list(self) -> Listing:
-        return scan(self.directory, self.options.pattern)
+        return self._judge.listing(self.directory)
 
     def _scan(self, assume: bool) -> Result:
         listing = self._list()
@@ -143,46 +167,49 @@ class Publisher:
             name = show(path if path == self.directory else os.path.relpath(path, self.directory))
             self._once(f"{name} is not published: {trouble}")
         result = Result()
-        whole: list[tuple[Candidate, Look, Proof]] = []
+        whole: list[_Whole] = []
         looked_at = self._worth_a_look(listing)
         self._settling.retain(one.path for one in looked_at)
         for candidate in looked_at:
-            seen = look(candidate.path, self.options.done)
-            if seen is None:
+            opinion = self._judge.opinion(candidate)
+            if opinion is None:
                 continue
             self._seen_any = True
-            left = self._is_left(candidate, seen)
-            proof = self._proof(candidate, seen, assume and (self._left_settles or not left))
+            left = self._is_left(candidate, opinion.seen)
+            proof = self._proof(candidate, opinion, assume and (self._left_settles or not left))
             if proof is None and left and not self._left_settles:
                 continue
             if proof is None:
                 result.waiting += 1
+                result.settling += self._may_settle(opinion)
             else:
-                whole.append((candidate, seen, proof))
+                whole.append((candidate, opinion, proof))
         self._say_nothing(listing)
         if not self._check_resumed(whole, result):
             return result
-        for candidate, seen, proof in [one for one in whole if self._may(one[0])][-self.options.keep_own :]:
+        for candidate, opinion, proof in [one for one in whole if self._may(one[0])][-self.options.keep_own :]:
             if not self.alive():
                 return result
-            if not self._publish(candidate, seen, proof):
+            if not self._publish(candidate, opinion, proof):
                 result.waiting += 1
+                result.settling += 1
         return result
 
     def _may(self, candidate: Candidate) -> bool:
         """Whether its step may be published: above this execution's own, and never below the one resumed from."""
-        if self._step is not None and candidate.step <= self._step:
+        step = self._step
+        if step is not None and candidate.step <= step:
             return False
         floor = self.resumed_step
-        return floor is None or self.options.allow_step_back or candidate.step >= floor
+        return floor is None or self._judge.counted or self.options.allow_step_back or candidate.step >= floor
 
     def _worth_a_look(self, listing: Listing) -> list[Candidate]:
         """Those of a greater step; and those that may be the first of this turn, which must show that it resumed."""
-        proved = self._proved_resume
+        proved, step = self._proved_resume or self._judge.counted, self._step
         new = [
             one
             for one in listing.found
-            if self._step is None or one.step > self._step or (not proved and one.path not in self._known)
+            if step is None or one.step > step or (not proved and one.path not in self._known)
         ]
         # A turn that did not resume writes the names of the turn before again, from the smallest step on.
         fresh = set(new)
@@ -194,24 +221,36 @@ class Publisher:
         digest = self._known.get(candidate.path)
         return digest is not None and digest in {"", manifest_of(seen, Proof.ASSUMED).digest}
 
-    def _proof(self, candidate: Candidate, seen: Look, assume: bool) -> Proof | None:
-        if seen.proved:
+    def _proof(self, candidate: Candidate, opinion: Opinion, assume: bool) -> Proof | None:
+        name = show(os.path.basename(candidate.path))
+        if opinion.wrong is not None and opinion.state is State.WHOLE:
+            self._once(f"{name} is not published: {opinion.wrong}")
+            return None
+        if opinion.state is State.WHOLE:
             return Proof.PROVED
         # Always asked, so that the time counts from the first look even while it would not count.
-        settled = self._settling.settled(candidate.path, seen, self._clock())
-        if self.options.done and settled:
-            self._once(
-                f"{show(os.path.basename(candidate.path))} does not change and has no {self.options.done[0]}: "
-                "not published without it"
-            )
+        settled = self._settling.settled(candidate.path, opinion.seen, self._clock())
+        if not settled:
             return None
-        return Proof.ASSUMED if settled and assume else None
+        if opinion.state is State.TORN:
+            self._once(f"{name} does not change and is not published: {opinion.why}")
+            return None
+        if self.options.done:
+            self._once(f"{name} does not change and has no {self.options.done[0]}: not published without it")
+            return None
+        return Proof.ASSUMED if assume and opinion.wrong is None else None
 
-    def _check_resumed(self, whole: list[tuple[Candidate, Look, Proof]], result: Result) -> bool:
+    def _may_settle(self, opinion: Opinion) -> bool:
+        """Whether it may be assumed whole later. Without a layout what is torn may, too: nobody knows its end."""
+        if self.options.done or opinion.wrong is not None:
+            return False
+        return opinion.state is not State.TORN or self._judge.layout is None
+
+    def _check_resumed(self, whole: list[_Whole], result: Result) -> bool:
         """False if the training did not resume, or has not shown yet that it did."""
-        if self._proved_resume or self.resumed_step is None:
+        if self._proved_resume or self.resumed_step is None or self._judge.counted:
             return True
-        first = next((one for one, seen, _ in whole if not self._is_left(one, seen)), None)
+        first = next((one for one, opinion, _ in whole if not self._is_left(one, opinion.seen)), None)
         if first is None:
             return True  # nothing new yet; of what an earlier turn left, what resumed may be published
         if first.step < self.resumed_step:
@@ -220,32 +259,42 @@ class Publisher:
         self._proved_resume = True
         return True
 
-    def _publish(self, candidate: Candidate, seen: Look, proof: Proof) -> bool:
-        options, attempt = self.options, self.place.attempt
+    def _publish(self, candidate: Candidate, opinion: Opinion, proof: Proof) -> bool:
+        options, attempt, seen = self.options, self.place.attempt, opinion.seen
         name = show(os.path.relpath(candidate.path, self.directory))
         try:
             if self._links:
-                path = keep(
-                    self.root, attempt, candidate.path, proof=proof, copy=options.copy, expected=seen
-                )
+                copy = options.copy or (lambda path: opinion.copied(os.fsdecode(path)))
+                path = keep(self.root, attempt, candidate.path, proof=proof, copy=copy, expected=seen)
                 if path is None:
                     return False
             else:
                 path = os.fsencode(os.path.relpath(candidate.path, self.root.path))
                 write_manifest(self.root, path, manifest_of(seen, proof))
+            step = self._count() if self._judge.counted else candidate.step
             if not self.alive():
                 return False
-            self.root.publish(self.place.epoch, candidate.step, path, attempt=attempt, sync=options.sync)
+            self.root.publish(self.place.epoch, step, path, attempt=attempt, sync=options.sync)
         except BadDataError as error:
             self._once(f"{name} is not published: {error.line()}")
             return False
-        self._step = candidate.step
-        self._unreported.append(candidate.step)
         self._settling.forget(candidate.path)
         assumed = "" if proof is Proof.PROVED else f", assumed whole after {options.settle_s:g} s without a change"
-        say(f"published step {candidate.step}: {name}{assumed}")
-        self._thin()
+        self._published(step, os.path.basename(candidate.path), f"{name}{assumed}")
         return True
+
+    def _count(self) -> int:
+        self._once(
+            "the numbers in the saves' names begin anew in each run: the steps that are published are a count, and "
+            "whether the command resumed cannot be seen"
+        )
+        return self._next_step()
+
+    def _published(self, step: int, name: str, text: str) -> None:
+        self._own.append((step, name))
+        self._unreported.append(step)
+        say(f"published step {step}: {text}")
+        self._thin()
 
     def _thin(self) -> None:
         if not self.options.thin:
@@ -257,7 +306,7 @@ class Publisher:
                 epoch=self.place.epoch,
                 keep_own=self.options.keep_own,
                 keep_root=self.options.keep_root,
-                is_save=saves_of(self.options.pattern),
+                is_save=self._is_save(),
             )
         except (BadDataError, StoreError) as error:
             self._once(f"thinning: {error}")  # it is never needed, and the save is published
@@ -266,6 +315,9 @@ class Publisher:
         for trouble in done.trouble:
             self._once(f"thinning: {trouble}")
 
+    def _is_save(self) -> Callable[[bytes], bool] | None:
+        return self._judge.is_save()
+
     def _say_nothing(self, listing: Listing) -> None:
         if self._clock() - self._began < self._nothing_s:
             return
@@ -273,11 +325,10 @@ class Publisher:
         if not self._seen_any and not listing.found:
             names = ", ".join(show(name) for name in listing.names) or "nothing"
             self._once(
-                f"no name matched --pattern {self.options.pattern.text!r} in {minutes}; seen in "
-                f"{show(self.directory)}: {names}",
+                f"no name matched {self._judge.text} in {minutes}; seen in {show(self.directory)}: {names}",
                 key="nothing",
             )
-        elif self._step is None:
+        elif not self._own:
             self._once(
                 f"saves are there and none was known to be whole in {minutes}; name the file that the saver "
                 "writes last with --done, or lower --settle",

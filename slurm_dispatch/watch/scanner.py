@@ -112,7 +112,7 @@ class Serving:
             if failed and tries >= LAST_TRIES:
                 break
             in_time = time.monotonic() < ends_at or looks < LAST_LOOKS
-            waits = result.waiting > 0 and self._assume and not options.done and in_time
+            waits = result.settling > 0 and self._assume and in_time
             if not failed and not waits:
                 break
             if waits and not said and options.settle_s > 5:

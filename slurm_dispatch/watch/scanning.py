@@ -8,13 +8,11 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from slurm_dispatch.errors import show, store_error
-from slurm_dispatch.watch.pattern import Component, Match, Pattern, is_temporary
+from slurm_dispatch.watch.pattern import RESERVED, Component, Match, Pattern, is_temporary
 
 if TYPE_CHECKING:
-    from collections.abc import Collection
+    from collections.abc import Callable, Collection, Sequence
 
-RESERVED = frozenset({".dispatch", "best", "kept", "resume"})
-"""The helper's own folders in ``exec/<attempt>/``."""
 NAMES_MAX = 10
 """How many names are listed when nothing matched."""
 ENTRIES_MAX = 100_000
@@ -43,41 +41,126 @@ class Listing:
     names: tuple[str, ...]
 
 
-def scan(directory: str, pattern: Pattern, *, reserved: Collection[str] = RESERVED) -> Listing:
-    """List ``directory`` by ``pattern``.
+def scan(
+    directory: str,
+    patterns: Pattern | Sequence[Pattern],
+    *,
+    reserved: Collection[str] = RESERVED,
+    unfinished: Callable[[str], bool] = lambda _: False,
+) -> Listing:
+    """List ``directory`` by a pattern, or by several.
 
     :param reserved: names in ``directory`` itself that are passed over: they are ours.
+    :param unfinished: names that are passed over beside those of :func:`is_temporary`.
 
     Links are not followed and are not saves: what a link is called says nothing about what it will name later.
 
     :raises StoreError: a folder could not be read; one that went meanwhile is no trouble, but ``directory`` is.
     """
-    found: list[Candidate] = []
-    troubles: list[tuple[str, str]] = []
-    names: set[str] = set()
-    level: list[tuple[str, int | None]] = [(directory, None)]
-    last = len(pattern.components) - 1
-    for depth, component in enumerate(pattern.components):
-        below: list[tuple[str, int | None]] = []
-        for folder, step in level:
-            matching = _matching(folder, component, names, top=depth == 0, reserved=reserved)
-            if len(matching) >= ENTRIES_MAX:
-                troubles.append((folder, f"{ENTRIES_MAX} names in it match and the rest is not looked at"))
-            for one in matching:
-                if one.match.trouble is not None:
-                    troubles.append((one.path, one.match.trouble))
-                    continue
-                if one.link:
-                    troubles.append((one.path, "it is a symbolic link"))
-                    continue
-                here = step if one.match.step is None else one.match.step
-                if depth == last:
-                    if here is not None:
-                        found.append(Candidate(here, one.path))
-                elif one.folder:
-                    below.append((one.path, here))
-        level = below
-    return Listing(*_one_a_step(found, troubles), tuple(sorted(names)[:NAMES_MAX]))
+    several = [patterns] if isinstance(patterns, Pattern) else patterns
+    one = _Scan([part for pattern in several for part in pattern.components], reserved, unfinished)
+    for pattern in several:
+        one.run(directory, pattern)
+    return Listing(*_one_a_step(list(one.found), list(one.troubles)), tuple(sorted(one.names)[:NAMES_MAX]))
+
+
+def candidates(
+    directory: str, patterns: Sequence[Pattern], *, reserved: Collection[str] = RESERVED
+) -> list[Candidate]:
+    """Every name that one of the patterns takes, by rising step, also where several are of one step.
+
+    :raises StoreError: as :func:`scan`.
+    """
+    one = _Scan([part for pattern in patterns for part in pattern.components], reserved, lambda _: False)
+    for pattern in patterns:
+        one.run(directory, pattern)
+    return sorted(one.found)
+
+
+class _Scan:
+    """One scan. Each folder is listed once, whatever the number of patterns."""
+
+    def __init__(
+        self, components: Sequence[Component], reserved: Collection[str], unfinished: Callable[[str], bool]
+    ) -> None:
+        self.components = components
+        self.reserved = reserved
+        self.unfinished = unfinished
+        self.folders: dict[str, list[_Entry]] = {}
+        self.names: set[str] = set()
+        """Up to 1,000 names that no part of any pattern matches."""
+        self.found: dict[Candidate, None] = {}
+        self.troubles: dict[tuple[str, str], None] = {}
+
+    def run(self, directory: str, pattern: Pattern) -> None:
+        """List by one pattern, level by level."""
+        level: list[tuple[str, int | None]] = [(directory, None)]
+        last = len(pattern.components) - 1
+        for depth, component in enumerate(pattern.components):
+            below: list[tuple[str, int | None]] = []
+            for folder, step in level:
+                matching = self._matching(folder, component, top=depth == 0)
+                if len(matching) >= ENTRIES_MAX:
+                    self._trouble(folder, f"{ENTRIES_MAX} names in it match and the rest is not looked at")
+                for one in matching:
+                    if one.match.trouble is not None:
+                        self._trouble(one.path, one.match.trouble)
+                        continue
+                    if one.link:
+                        self._trouble(one.path, "it is a symbolic link")
+                        continue
+                    here = step if one.match.step is None else one.match.step
+                    if depth == last:
+                        if here is not None:
+                            self.found.setdefault(Candidate(here, one.path))
+                    elif one.folder:
+                        below.append((one.path, here))
+            level = below
+
+    def _trouble(self, path: str, what: str) -> None:
+        self.troubles.setdefault((path, what))
+
+    def _matching(self, folder: str, component: Component, *, top: bool) -> list[_Matching]:
+        return [
+            _Matching(entry.path, match, entry.link, entry.folder)
+            for entry in self._entries(folder, top=top)
+            if (match := component.match(entry.name)) is not None
+        ]
+
+    def _entries(self, folder: str, *, top: bool) -> list[_Entry]:
+        """The names in ``folder`` that some part of a pattern matches, at most :data:`ENTRIES_MAX`."""
+        known = self.folders.get(folder)
+        if known is not None:
+            return known
+        out: list[_Entry] = []
+        try:
+            with os.scandir(folder) as entries:
+                for entry in entries:
+                    name = entry.name
+                    if (top and name in self.reserved) or is_temporary(name) or self.unfinished(name):
+                        continue
+                    if not any(component.match(name) for component in self.components):
+                        if len(self.names) < 1000:
+                            self.names.add(name)
+                        continue
+                    # Asked here, since a filesystem that does not tell the kind in its listing can fail now.
+                    out.append(_Entry(name, entry.path, entry.is_symlink(), entry.is_dir(follow_symlinks=False)))
+                    if len(out) >= ENTRIES_MAX:
+                        break
+        except OSError as error:
+            if top or error.errno not in {errno.ENOENT, errno.ENOTDIR}:
+                raise store_error(error, "listing", folder) from error
+            out = []  # a saver removed it while we looked
+        self.folders[folder] = out
+        return out
+
+
+@dataclass(frozen=True, slots=True)
+class _Entry:
+    name: str
+    path: str
+    link: bool
+    folder: bool
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,32 +169,6 @@ class _Matching:
     match: Match
     link: bool
     folder: bool
-
-
-def _matching(
-    folder: str, component: Component, names: set[str], *, top: bool, reserved: Collection[str]
-) -> list[_Matching]:
-    """The names in ``folder`` that match, at most :data:`ENTRIES_MAX`; some of the others go into ``names``."""
-    out: list[_Matching] = []
-    try:
-        with os.scandir(folder) as entries:
-            for entry in entries:
-                if (top and entry.name in reserved) or is_temporary(entry.name):
-                    continue
-                match = component.match(entry.name)
-                if match is None:
-                    if len(names) < 1000:
-                        names.add(entry.name)
-                    continue
-                # Asked here, since a filesystem that does not tell the kind in its listing can fail now.
-                out.append(_Matching(entry.path, match, entry.is_symlink(), entry.is_dir(follow_symlinks=False)))
-                if len(out) >= ENTRIES_MAX:
-                    break
-    except OSError as error:
-        if not top and error.errno in {errno.ENOENT, errno.ENOTDIR}:
-            return []  # a saver removed it while we looked
-        raise store_error(error, "listing", folder) from error
-    return out
 
 
 def _one_a_step(

@@ -14,6 +14,7 @@ from slurm_dispatch.watch.publish import Publisher
 from slurm_dispatch.watch.say import say
 from slurm_dispatch.watch.scanner import RETRY_S, Scanner, Serving
 from slurm_dispatch.watch.shared import SharedSaves
+from slurm_dispatch.watch.single import SinglePublisher
 from slurm_dispatch.watch.stall import Silence
 from slurm_dispatch.watch.turn import end_run, read_again, read_finish
 
@@ -207,11 +208,12 @@ class Session:
             if place.shared:
                 publisher = SharedSaves(root.path, options, step=prepared.step, alive=alive)
             else:
-                publisher = Publisher(
+                publisher = (Publisher if options.single is None else SinglePublisher)(
                     root,
                     place,
                     options,
                     resumed_step=prepared.step,
+                    resumed=prepared.resume,
                     known=prepared.known,
                     left_settles=prepared.left_settles,
                     links=prepared.links,

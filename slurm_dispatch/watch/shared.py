@@ -13,10 +13,12 @@ from typing import TYPE_CHECKING
 
 from slurm_dispatch.errors import StoreError, show
 from slurm_dispatch.store.whole import look
+from slurm_dispatch.watch.judge import Judge
+from slurm_dispatch.watch.pattern import RESERVED
 from slurm_dispatch.watch.prepare import ROUNDS, Prepared, open_place, other_helper, wait_for_first
 from slurm_dispatch.watch.publish import NOTHING_S, Result
-from slurm_dispatch.watch.say import SaidOnce
-from slurm_dispatch.watch.scanning import RESERVED, Candidate, Listing, scan
+from slurm_dispatch.watch.say import SaidOnce, say
+from slurm_dispatch.watch.scanning import Candidate
 from slurm_dispatch.watch.turn import Runner, claim_run, last_run
 
 if TYPE_CHECKING:
@@ -24,8 +26,8 @@ if TYPE_CHECKING:
 
     from slurm_dispatch.store.root import CheckpointRoot
     from slurm_dispatch.watch.options import Options
-    from slurm_dispatch.watch.pattern import Pattern
     from slurm_dispatch.watch.place import Place
+    from slurm_dispatch.watch.scanning import Listing
 
 OURS = RESERVED | {"own", "exec", "pub"}
 """Names in a root that are never a save of the command's."""
@@ -33,7 +35,7 @@ MARKS_MAX = 1000
 """Saves of which it is seen when they are written again: the newest."""
 
 
-def prepare_shared(place: Place, *, runner: Runner, pattern: Pattern) -> Prepared:
+def prepare_shared(place: Place, *, runner: Runner, judge: Judge) -> Prepared:
     """Everything of the first process before the command of a shared job: whose root it is, and which process tells.
 
     :returns: :attr:`Prepared.step` is the greatest of the saves that are there: what is above it is progress.
@@ -44,7 +46,7 @@ def prepare_shared(place: Place, *, runner: Runner, pattern: Pattern) -> Prepare
         before = last_run(root, place.attempt)
         if before is not None and not before.over:
             return Prepared(root.path, None, None, None, other=other_helper(before))
-        step = max((one.step for one in scan(root.path, pattern, reserved=OURS).found), default=None)
+        step = max((one.step for one in judge.listing(root.path, reserved=OURS).found), default=None)
         number = 1 if before is None else before.number + 1
         if claim_run(root, place.attempt, number, runner):
             return Prepared(root.path, None, step, number)
@@ -90,6 +92,7 @@ class SharedSaves:
         self._began = clock()
         self._step = step
         self._marks: dict[str, tuple[int, int]] | None = None
+        self._judge = Judge(options, say=say)
         self._once = SaidOnce()
 
     def begin(self) -> None:
@@ -101,21 +104,28 @@ class SharedSaves:
         :param assume: without meaning here: names are all there is. With ``--done``, a save counts once it has them.
         :raises StoreError: the root could not be listed.
         """
-        listing = scan(self.directory, self.options.pattern, reserved=OURS)
+        listing = self._judge.listing(self.directory, reserved=OURS)
         for path, trouble in listing.troubles:
             self._once(f"{show(os.path.relpath(path, self.directory))} is not counted as a save: {trouble}")
-        saves = [one for one in listing.found if self._counts(one)]
+        single = self.options.single
+        saves = [one for one in listing.found if self._counts(one)] if single is None else self._single(single)
         marks = {one.path: mark for one in saves[-MARKS_MAX:] if (mark := _mark(one.path)) is not None}
         marks.update((one.path, (0, 0)) for one in saves[:-MARKS_MAX])
         result = Result()
         if self._marks is not None:
             result.active = any(self._marks.get(path) != mark for path, mark in marks.items())
         self._marks = marks
+        if single is not None:
+            return result  # it has no step
         result.published = [one.step for one in saves if self._step is None or one.step > self._step]
         if result.published:
             self._step = result.published[-1]
         self._say_nothing(listing)
         return result
+
+    def _single(self, name: str) -> list[Candidate]:
+        path = os.path.join(self.directory, name)
+        return [Candidate(0, path)] if os.path.isfile(path) else []
 
     def _counts(self, candidate: Candidate) -> bool:
         if not self.options.done or (self._marks is not None and candidate.path in self._marks):
@@ -127,8 +137,8 @@ class SharedSaves:
         if self._step is None and not listing.found and self._clock() - self._began >= self._nothing_s:
             names = ", ".join(show(name) for name in listing.names) or "nothing"
             self._once(
-                f"no name matched --pattern {self.options.pattern.text!r} in {self._nothing_s / 60:g} minutes; seen "
-                f"in {show(self.directory)}: {names}",
+                f"no name matched {self._judge.text} in {self._nothing_s / 60:g} minutes; seen in "
+                f"{show(self.directory)}: {names}",
                 key="nothing",
             )
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 import os
 import sys
 
+from slurm_dispatch.watch.judge import Judge
 from slurm_dispatch.watch.options import parse
 from slurm_dispatch.watch.place import find_place
 from slurm_dispatch.watch.prepare import prepare
@@ -18,7 +19,7 @@ from slurm_dispatch.watch.turn import end_run, this_process
 def main() -> int:
     options = parse(["--done", "done", "--", "x"])
     place = find_place(os.environ, root=None)
-    prepared = prepare(place, start_from=None, copy=False, runner=this_process(os.getpid()), pattern=options.pattern)
+    prepared = prepare(place, start_from=None, copy=False, runner=this_process(os.getpid()), judge=Judge(options))
     assert prepared.run is not None, prepared.other
     from slurm_dispatch.store.root import open_root
 

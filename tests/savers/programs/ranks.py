@@ -1,0 +1,68 @@
+"""Two ranks of one training on this machine, for programs that save together.
+
+:func:`run` forks a process for each rank. If one is killed the other ends by the broken connection, or is killed once
+it has waited long enough; then the process that called is killed too, so that a tracer of it sees one end.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import socket
+import sys
+import time
+import traceback
+
+WORLD = 2
+ALONE_S = 10.0
+"""How long a rank may go on when the other has gone."""
+
+
+def run(work) -> None:
+    """``work(rank)`` in a process for each rank, all in one gloo group. Kills this process if a rank fails."""
+    listener = socket.create_server(("127.0.0.1", 0))
+    port = listener.getsockname()[1]
+    there = {}
+    for rank in range(WORLD):
+        pid = os.fork()
+        if pid == 0:
+            _rank(rank, port, listener, work)
+        there[pid] = rank
+    listener.close()
+    failed = False
+    ends_at = None
+    while there:
+        pid, status = os.waitpid(-1, os.WNOHANG if failed else 0)
+        if pid == 0:
+            if time.monotonic() > ends_at:
+                for left in there:
+                    os.kill(left, signal.SIGKILL)
+            time.sleep(0.005)
+            continue
+        there.pop(pid, None)
+        if status and not failed:
+            failed, ends_at = True, time.monotonic() + ALONE_S
+    if failed:
+        os.kill(os.getpid(), signal.SIGKILL)
+
+
+def _rank(rank: int, port: int, listener: socket.socket, work) -> None:
+    import datetime as dt
+
+    import torch.distributed as dist
+
+    try:
+        os.environ.update(RANK=str(rank), LOCAL_RANK=str(rank), WORLD_SIZE=str(WORLD))
+        os.environ.update(MASTER_ADDR="127.0.0.1", MASTER_PORT=str(port))
+        options = {"master_listen_fd": listener.detach()} if rank == 0 else {}
+        store = dist.TCPStore(
+            "127.0.0.1", port, WORLD, rank == 0, dt.timedelta(seconds=120), use_libuv=True, **options
+        )
+        dist.init_process_group("gloo", store=store, rank=rank, world_size=WORLD)
+        work(rank)
+    except BaseException:
+        traceback.print_exc()
+        sys.stderr.flush()
+        os._exit(1)
+    sys.stderr.flush()
+    os._exit(0)
