@@ -17,7 +17,7 @@ from slurm_dispatch.savers.table import LAYOUTS, layout_named
 from slurm_dispatch.store.view import FilesView
 from slurm_dispatch.store.whole import look
 from slurm_dispatch.watch.options import AUTO
-from slurm_dispatch.watch.pattern import RESERVED, is_temporary, parse_pattern, saves_of
+from slurm_dispatch.watch.pattern import RESERVED, parse_pattern, saves_of
 from slurm_dispatch.watch.scanning import Candidate, Listing, candidates, scan
 
 if TYPE_CHECKING:
