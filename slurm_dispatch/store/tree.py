@@ -58,10 +58,10 @@ def remove_in(root: bytes, relative: bytes, unprove: Callable[[], None]) -> bool
         os.lstat(name, dir_fd=parent)
         if not LEFTOVER.fullmatch(name):
             unprove()
-            away = f"{TEMPORARY_PREFIX}{secrets.token_hex(8)}".encode()
-            os.rename(name, away, src_dir_fd=parent, dst_dir_fd=parent)
-            name = away
-        remove_tree(parent, name)
+        # A temporary name too: a keeper that still lives would give what is left of it the name of a save.
+        away = f"{TEMPORARY_PREFIX}{secrets.token_hex(8)}".encode()
+        os.rename(name, away, src_dir_fd=parent, dst_dir_fd=parent)
+        remove_tree(parent, away)
     except FileNotFoundError:
         return False
     except OSError as error:

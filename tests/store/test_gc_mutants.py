@@ -54,6 +54,27 @@ def in_place(patch: Patch) -> None:
     patch.setattr(rooting, "remove_in", remove)
 
 
+def temporary_in_place(patch: Patch) -> None:
+    """What has a temporary name already is not given another one: a living keeper makes a save of the rest."""
+    real = tree.remove_in
+
+    def remove(root: bytes, relative: bytes, unprove: Callable[[], None]) -> bool:
+        folder, name = os.path.split(relative)
+        if not tree.LEFTOVER.fullmatch(name):
+            return real(root, relative, unprove)
+        parent = tree.open_in(root, folder)
+        try:
+            os.lstat(name, dir_fd=parent)
+            remove_tree(parent, name)
+        except FileNotFoundError:
+            return False
+        finally:
+            os.close(parent)
+        return True
+
+    patch.setattr(rooting, "remove_in", remove)
+
+
 def latest_goes(patch: Patch) -> None:
     """What stays is counted from the second on."""
 
@@ -197,6 +218,7 @@ PEACE = {"hands": (Hand(3),), "adoptions": 0, "kills": 0}
 """One person who removes, and no other trouble."""
 MUTANTS = [
     Mutant(in_place, ("half",), 402, {"hot": "unlink"}),
+    Mutant(temporary_in_place, ("half",), 10_000_490),
     Mutant(latest_goes, ("latest",)),
     Mutant(greatest_goes, ("has the greatest step",), 20),
     Mutant(only_what_was_seen, ("latest", "starts from"), 23),

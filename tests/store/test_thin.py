@@ -124,6 +124,31 @@ def test_an_execution_that_chose_and_published_nothing(root: CheckpointRoot) -> 
     assert sorted(os.listdir(root.execution(OLD))) == [".dispatch", "kept", "tmp-logs"]
 
 
+def test_what_a_living_keeper_makes_goes_as_one(root: CheckpointRoot, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A ghost that is keeping a save when it is thinned never gives half of it a save's name."""
+    root.make_execution(OLD)
+    choose(root, OLD, epoch=FIRST)
+    kept = Path(root.execution(OLD), "kept")
+    making = kept / ".tmp-0123456789abcdef"
+    making.mkdir(parents=True)
+    for name in ("done", "weights"):
+        (making / name).write_bytes(b"x")
+    _published(root, NEW, SECOND, 10, 20)
+    real, tried = os.unlink, []
+
+    def unlink(path: bytes, *, dir_fd: int | None = None) -> None:
+        real(path, dir_fd=dir_fd)
+        if path in {b"done", b"weights"} and not tried:
+            tried.append(path)
+            with pytest.raises(FileNotFoundError):
+                os.rename(making, kept / "checkpoint-5")
+
+    monkeypatch.setattr(os, "unlink", unlink)
+    assert thin(root, NEW, epoch=SECOND).trouble == ()
+    assert tried
+    assert _saves(root, OLD) == []
+
+
 def test_never_through_a_link(root: CheckpointRoot, tmp_path: Path) -> None:
     """What an old run's links name is not what is removed."""
     _published(root, OLD, FIRST, 1, 2)
