@@ -7,6 +7,7 @@ save_with_megatron.py load SAVE...: load each, and end with 1 if one has not wha
 from __future__ import annotations
 
 import logging
+import multiprocessing
 import os
 import sys
 import warnings
@@ -20,10 +21,26 @@ logging.disable(logging.WARNING)
 import torch  # noqa: E402
 from megatron.core import dist_checkpointing  # noqa: E402
 from megatron.core.dist_checkpointing import ShardedTensor  # noqa: E402
+from megatron.core.dist_checkpointing.strategies import filesystem_async  # noqa: E402
 
 torch.set_num_threads(1)
-# The library starts a process by "spawn", which would run this program again from its file.
-del sys.modules["__main__"].__file__
+
+
+class Results:
+    """One result: of what the library asks, as it asks it."""
+
+    def __init__(self):
+        self.queue = multiprocessing.get_context("fork").Queue()
+
+    def put(self, result):
+        self.queue.put(result)
+
+    def get_nowait(self):
+        return self.queue.get(timeout=60)
+
+
+# The library's queue is a process started by "spawn", which would outlive a rank that is killed.
+filesystem_async._get_write_results_queue = Results
 # There is no GPU to wait for.
 torch.cuda.synchronize = lambda *_: None
 torch.cuda.current_device = lambda: "cpu"
