@@ -1,4 +1,4 @@
-"""Real saves of Lightning, torch.distributed.checkpoint, DeepSpeed, Megatron Core and Orbax, killed at each file.
+"""Real saves of Lightning, torch.distributed.checkpoint, DeepSpeed and Orbax, killed at each file.
 
 Where a save has two ranks, the rank that is first to make a call dies, and the other ends by the broken connection.
 After each kill the layout that ``auto`` takes is asked: it never calls a save whole that has not all files of a
@@ -141,7 +141,6 @@ MORE = {
         f"deepspeed-{stage}": Case("save_with_deepspeed.py", ("save", str(stage)), "global_step1", "deepspeed", 1)
         for stage in (0, 1, 3)
     },
-    "megatron": Case("save_with_megatron.py", ("save",), "iter_0000005", "megatron", 5),
 }
 """With the libraries of requirements-more.txt."""
 SAMPLE = ("lightning", "dcp", "orbax-commit")
