@@ -33,7 +33,7 @@ venv:
 	@tools/make-venv
 
 # The training libraries, for the tests that run them.
-savers: venv
+venv-savers:
 	@tools/make-venv-savers
 
 engine:
