@@ -11,9 +11,10 @@ import os
 from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING
 
-from slurm_dispatch.errors import BadDataError, CorruptError, StoreError
+from slurm_dispatch.errors import BadDataError, CorruptError, StoreError, show
+from slurm_dispatch.s3.view import S3SaveView, sizes_of
 from slurm_dispatch.store.manifest import PREFIX, SIZE_MAX, Manifest, SaveState, parse, render
-from slurm_dispatch.store.sound import Condition, Found
+from slurm_dispatch.store.sound import Condition, Found, judge
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -87,7 +88,7 @@ def state_of(root: S3Root, publication: Publication) -> SaveState:
 
 
 def inspect(root: S3Root, publication: Publication) -> Found:
-    """Look at a publication's save: the keys, sizes and tags of its objects. What is in them is not read.
+    """Look at a publication's save: keys, sizes and tags of its objects, and what its saver's layout reads of them.
 
     :returns: ``UNKNOWN`` where it could not be looked; never raises for what is wrong with one save.
     """
@@ -102,9 +103,16 @@ def inspect(root: S3Root, publication: Publication) -> Found:
     if not size:
         was = "" if manifest is None else f"it had {manifest.files} objects with {manifest.size} bytes"
         return Found(Condition.GONE, was or "not one object with a byte is left")
+    key = root.place.key(os.fsdecode(publication.path))
+    try:
+        torn = judge(S3SaveView(root.bucket, key, sizes_of(objects, key)))
+    except OSError as error:
+        return Found(Condition.UNKNOWN, f"reading in save {show(publication.path)}: {error.strerror}", files, size)
+    if torn is not None:
+        return Found(Condition.TORN, torn, files, size)
     if manifest is None:
         return Found(Condition.UNRECORDED, "it was published without a manifest", files, size)
-    if manifest_of(objects, root.place.key(os.fsdecode(publication.path)), manifest.proof) != manifest:
+    if manifest_of(objects, key, manifest.proof) != manifest:
         return Found(Condition.CHANGED, "names, sizes or tags are not what they were", files, size)
     return Found(Condition.WHOLE, f"{manifest.proof} when it was published, and unchanged", files, size)
 

@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING
 from slurm_dispatch.errors import StoreError
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterable, Mapping
 
-    from slurm_dispatch.s3.bucket import Bucket
+    from slurm_dispatch.s3.bucket import Bucket, Meta
     from slurm_dispatch.s3.root import S3Root
 
 READ_BYTES_MAX = 64 << 20
@@ -62,4 +62,9 @@ def view_of(root: S3Root, relative: bytes) -> S3SaveView | None:
     key = root.place.key(relative.decode("utf-8"))
     if not objects:
         return None
-    return S3SaveView(root.bucket, key, {one.key[len(key) + 1 :]: one.size for one in objects})
+    return S3SaveView(root.bucket, key, sizes_of(objects, key))
+
+
+def sizes_of(objects: Iterable[Meta], key: str) -> dict[str, int]:
+    """Bytes of each object of the save at ``key``, by its path in the save."""
+    return {one.key[len(key) + 1 :]: one.size for one in objects}

@@ -13,6 +13,7 @@ import pytest
 from slurm_dispatch.cli.fetch import fetch
 from tests.s3.scene import FIRST, OLD, names, published
 from tests.s3.stub import BUCKET
+from tests.savers.views import safetensors
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -159,6 +160,20 @@ def test_latest_that_is_verified(stub: Stub, home: Path) -> None:
     assert "changed" in bad.stderr
     next_one = run(stub, home, "latest", "--verify", "--fallback")
     assert next_one.stdout == f"{ROOT}/exec/{OLD}/checkpoint-4\n"
+
+
+def test_latest_that_is_verified_reads_what_its_saver_lists(stub: Stub, home: Path) -> None:
+    """C085: published by hand, and the Trainer's own index names a shard that is not there."""
+    index = b'{"weight_map": {"a": "model-00001-of-00001.safetensors"}}'
+    where = f"run/exec/{OLD}/checkpoint-4"
+    stub.objects[f"{where}/trainer_state.json"] = b'{"global_step": 4}'
+    stub.objects[f"{where}/model.safetensors.index.json"] = index
+    assert run(stub, home, "publish", "--step", "4", f"exec/{OLD}/checkpoint-4").returncode == 0
+    bad = run(stub, home, "latest", "--verify")
+    assert bad.returncode == 65
+    assert "torn: model-00001-of-00001.safetensors is missing" in bad.stderr
+    stub.objects[f"{where}/model-00001-of-00001.safetensors"] = safetensors()
+    assert "changed" in run(stub, home, "latest", "--verify").stderr
 
 
 @pytest.mark.parametrize("words", [["fsck"], ["du"], ["gc", "--keep-last", "3", "--dry-run"]])

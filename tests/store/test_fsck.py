@@ -20,6 +20,7 @@ from slurm_dispatch.store.space import freed, space
 from slurm_dispatch.store.thin import thin
 from slurm_dispatch.store.whole import Proof
 from slurm_dispatch.watch.turn import claim_run, end_run, this_process
+from tests.savers.views import safetensors
 from tests.store.scene import BIG, FIRST, NEW, OLD, SECOND, fresh, save
 
 if TYPE_CHECKING:
@@ -93,6 +94,26 @@ def test_what_is_wrong_with_a_save(
     content = json.loads(capsys.readouterr().out)
     assert [one["save"] for one in content["publications"]] == ["whole", str(condition)]
     assert len(content["faults"]) == 1
+
+
+def test_a_save_whose_own_index_names_what_is_not_there(root: CheckpointRoot) -> None:
+    """C085, C102: published by hand or by a marker, and by its saver's layout it is not whole."""
+    index = b'{"weight_map": {"a": "model-00001-of-00001.safetensors"}}'
+    for step, files in (
+        (1, {"trainer_state.json": b'{"global_step": 1}', "model.safetensors": safetensors()}),
+        (2, {"trainer_state.json": b'{"global_step": 1}', "model.safetensors.index.json": index}),
+        (3, {"trainer_state.json": b'{"global', "model.safetensors": safetensors()}),
+        (4, {"pytorch_model.bin.index.json": b'{"weight_map": {"a": "pytorch_model-00001-of-00002.bin"}}'}),
+    ):
+        folder = save(root, OLD, f"checkpoint-{step}", b"weights")
+        for name, content in files.items():
+            Path(folder, name).write_bytes(content)
+        root.publish(FIRST, step, folder, attempt=OLD)
+    found = [inspect(root, publication) for publication in reversed(root.listing())]
+    assert [one.condition.value for one in found] == ["unrecorded", "torn", "torn", "torn"]
+    assert found[1].why.startswith("model-00001-of-00001.safetensors is missing: ")
+    assert found[1].why.endswith(" (a save of transformers Trainer)")
+    assert found[3].why == "pytorch_model-00001-of-00002.bin is missing: pytorch_model.bin.index.json names it"
 
 
 def test_a_root_in_which_all_is_well(root: CheckpointRoot, capsys: pytest.CaptureFixture[str]) -> None:
