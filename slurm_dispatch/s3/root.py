@@ -16,7 +16,6 @@ from typing import TYPE_CHECKING
 
 from slurm_dispatch.errors import (
     BadDataError,
-    CannotCreateError,
     CorruptError,
     StoreError,
     show,
@@ -30,6 +29,7 @@ from slurm_dispatch.s3.manifest import forget_manifest
 from slurm_dispatch.s3.place import KEY_BYTES_MAX, SCHEME, Place, is_plain, parse_place
 from slurm_dispatch.s3.proof import prove
 from slurm_dispatch.s3.settings import settings
+from slurm_dispatch.store.claims import anothers, foreign, outranked
 from slurm_dispatch.store.folders import tries
 from slurm_dispatch.store.root import FRESH_WAITS_S, Highest, Save
 from slurm_dispatch.store.saves import check_length
@@ -44,7 +44,6 @@ TIMEOUT_S = 60.0
 """For one call, with all its requests and tries, unless told otherwise."""
 JOB_KEY_BYTES_MAX = 256
 """An object in ``own/`` that is longer is no job's key."""
-_NOBODY = "another root, or `dispatch sbatch --adopt-root` to start above everything that is in it"
 
 
 class S3Root:
@@ -84,18 +83,10 @@ class S3Root:
                 pass  # another job was first, and is read below
         owner = self._owner(generation, deadline)
         if owner != job:
-            raise CannotCreateError(
-                f"checkpoint root {show(self.path)} is job {show(owner or '?')}'s in generation {generation}",
-                hint=f"use `dispatch supersede {show(owner or '?')}`, {_NOBODY}",
-            )
+            raise anothers(self.path, generation, owner)
         highest = max(self._generations(deadline), default=-1)
         if highest > generation:
-            other = self._owner(highest, deadline)
-            raise CannotCreateError(
-                f"checkpoint root {show(self.path)} is in generation {highest} of job {show(other or '?')}, "
-                f"above generation {generation}",
-                hint=f"use `dispatch supersede {show(other or '?')}`, {_NOBODY}",
-            )
+            raise outranked(self.path, generation, highest, self._owner(highest, deadline))
 
     def highest(self) -> Highest:
         """What is the greatest here, for ``--adopt-root``: a generation above it has nothing beside it."""
@@ -138,10 +129,7 @@ class S3Root:
         name = self._greatest(deadline)
         epoch = parse_name(name).epoch if name is not None else 0
         if epoch and epoch // 10**12 >= generation:
-            raise CannotCreateError(
-                f"checkpoint root {show(self.path)} has publications of generation {epoch // 10**12} of another job",
-                hint=f"use {_NOBODY}",
-            )
+            raise foreign(self.path, epoch // 10**12)
 
     # Executions
 

@@ -21,7 +21,6 @@ from slurm_dispatch.durable import open_folder
 from slurm_dispatch.errors import (
     AbsentError,
     BadDataError,
-    CannotCreateError,
     CorruptError,
     StoreError,
     show,
@@ -31,6 +30,7 @@ from slurm_dispatch.model.bulk import check_names, greatest_name
 from slurm_dispatch.model.epoch import GENERATION_MAX, check, parse_count
 from slurm_dispatch.model.identity import check_attempt, check_key, is_attempt
 from slurm_dispatch.model.publication import Publication, parse_name
+from slurm_dispatch.store.claims import anothers, foreign, outranked
 from slurm_dispatch.store.folders import Modes, enter, list_fresh, make, modes_of, tries
 from slurm_dispatch.store.folders import sync as sync_opened
 from slurm_dispatch.store.manifest import forget_manifest
@@ -44,7 +44,6 @@ FRESH_WAITS_S = (0.0, 0.1, 0.3, 0.6, 1.0)
 """Waits before each fresh look for a save that a publication names and that is not seen (P4)."""
 KEY_BYTES_MAX = 256
 """A link in ``own/`` with a longer target is no job's key."""
-_NOBODY = "another root, or `dispatch sbatch --adopt-root` to start above everything that is in it"
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,18 +97,10 @@ class CheckpointRoot:
                     raise store_error(error, "claiming", self._shown(b"own", b"%d" % generation)) from error
             owner = self._owner(own, generation)
             if owner != job:
-                raise CannotCreateError(
-                    f"checkpoint root {show(self.path)} is job {show(owner or '?')}'s in generation {generation}",
-                    hint=f"use `dispatch supersede {show(owner or '?')}`, {_NOBODY}",
-                )
+                raise anothers(self.path, generation, owner)
             highest = max(self._generations(own), default=-1)
             if highest > generation:
-                other = self._owner(own, highest)
-                raise CannotCreateError(
-                    f"checkpoint root {show(self.path)} is in generation {highest} of job {show(other or '?')}, "
-                    f"above generation {generation}",
-                    hint=f"use `dispatch supersede {show(other or '?')}`, {_NOBODY}",
-                )
+                raise outranked(self.path, generation, highest, self._owner(own, highest))
             self._sync(own, self._shown(b"own"))
             self._sync(root, self.raw)
 
@@ -176,10 +167,7 @@ class CheckpointRoot:
             return
         epoch = parse_name(name).epoch
         if epoch and epoch // 10**12 >= generation and self._owner(own, generation) is None:
-            raise CannotCreateError(
-                f"checkpoint root {show(self.path)} has publications of generation {epoch // 10**12} of another job",
-                hint=f"use {_NOBODY}",
-            )
+            raise foreign(self.path, epoch // 10**12)
 
     # Executions
 
