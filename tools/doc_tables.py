@@ -29,6 +29,17 @@ def table(head: tuple[str, ...], rows: Sequence[tuple[str, ...]]) -> str:
     return "\n".join("| " + " | ".join(cell.replace("|", "\\|") for cell in line) + " |" for line in lines)
 
 
+def called(patterns: Sequence[str]) -> str:
+    """What saves are called, and in which folders."""
+    names = dict.fromkeys(pattern.rpartition("/")[2] for pattern in patterns)
+    folders = dict.fromkeys(pattern.rpartition("/")[0] for pattern in patterns)
+    text = ", ".join(f"`{name}`" for name in names)
+    inside = ", ".join(f"`{folder}/`" for folder in folders if folder)
+    if inside:
+        text += f"; {'also ' if '' in folders else ''}in {inside}"
+    return text
+
+
 def diagram() -> str:
     """The phases as a Mermaid state diagram."""
     lines = ["stateDiagram-v2", f"    [*] --> {Phase.NEW}"]
@@ -199,7 +210,7 @@ def savers() -> str:
         (
             f"`{row.name}`",
             row.title,
-            ", ".join(f"`{pattern}`" for pattern in row.patterns),
+            called(row.patterns),
             ", ".join(f"`{name}`" for name in row.last) or "-",
             row.proves,
         )

@@ -18,7 +18,8 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING
 
-from slurm_dispatch.savers.layout import Layout, Verdict, torn, unsure, whole
+from slurm_dispatch.savers.deepspeed import check_ranks
+from slurm_dispatch.savers.layout import Layout, State, Verdict, torn, whole
 from slurm_dispatch.savers.shards import check_indexes, check_parts
 from slurm_dispatch.savers.structure import check_files
 from slurm_dispatch.savers.view import read_json
@@ -62,7 +63,8 @@ def _check_deepspeed(view: SaveView) -> Verdict | None:
     name = view.read("latest", 0, 1024).decode("utf-8", "replace").strip()
     if not any(path.startswith(f"{name}/") for path in view.sizes):
         return torn(f"latest names {name}, which is not there")
-    return unsure(f"whether each rank's part is in {name} is not known")
+    ranks = check_ranks(view, name)
+    return None if ranks.state is State.WHOLE else ranks
 
 
 def step_of(view: SaveView) -> int | None:
@@ -91,7 +93,8 @@ LAYOUT = Layout(
     last=(STATE,),
     proves=(
         "`trainer_state.json`, whole and with the step of the name, no `checkpoint-is-incomplete.txt`, every zip and "
-        "safetensors file whole, and the shards that an index names; with DeepSpeed it is only assumed"
+        "safetensors file whole, and the shards that an index names; with DeepSpeed the files of all ranks, as "
+        "`deepspeed` proves them"
     ),
     check=check,
     recognises=recognises,

@@ -15,6 +15,7 @@ from slurm_dispatch.savers.structure import structure
 from slurm_dispatch.savers.table import LAYOUTS, layout_named
 from slurm_dispatch.watch.pattern import is_temporary, parse_pattern
 from tests.savers.views import Save, safetensors, zipped
+from tests.savers.written import deepspeed_files
 
 TRAINER = {
     "config.json": b"{}",
@@ -94,6 +95,11 @@ def test_the_trainer_with_fsdp_and_with_deepspeed() -> None:
     marks = {"optimizer_0/.metadata": b"x", "pytorch_model_fsdp_0/.metadata": b"x"}
     assert state("transformers", {**TRAINER, **part, **marks}) is State.WHOLE
     assert state("transformers", {**TRAINER, **part, "optimizer_0/.metadata": b"x"}) is State.TORN
+    ranks = {f"global_step10/{name}": content for name, content in deepspeed_files(dp=2).items()}
+    assert state("transformers", {**TRAINER, **ranks, "latest": b"global_step10"}) is State.WHOLE
+    for name in ranks:
+        fewer = {path: content for path, content in ranks.items() if path != name}
+        assert state("transformers", {**TRAINER, **fewer, "latest": b"global_step10"}) is State.TORN, name
     deep = {"global_step10/mp_rank_00_model_states.pt": zipped()}
     assert state("transformers", {**TRAINER, **deep}) is State.TORN
     assert state("transformers", {**TRAINER, **deep, "latest": b"global_step9"}) is State.TORN
