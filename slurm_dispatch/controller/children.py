@@ -11,6 +11,7 @@ and a pile of them would take the host).
 
 from __future__ import annotations
 
+import gc
 import os
 import select
 import signal
@@ -188,6 +189,8 @@ class Children:
 
 def _child(pipe: int, work: Callable[[], bytes]) -> NoReturn:
     """The child: never returns."""
+    # A collection would write into what the parent and all its children share, and so copy it for each.
+    gc.freeze()
     status = 1
     try:
         os.setpgid(0, 0)
