@@ -3,51 +3,25 @@
 from __future__ import annotations
 
 import argparse
-import os
-import random
 import secrets
 import sys
 import tempfile
-from collections import Counter
-from concurrent.futures import ThreadPoolExecutor
 
 from tests.trials import pointer
 from tests.trials.designs import DESIGNS, Design, Ours
+from tests.trials.tally import put, rows, run_all
 from tests.trials.trial import SAVE_STEPS, STEP_S, Schedule, run_trial
 
 ROUNDS = 40
 SIDE_BY_SIDE = 3
-KINDS = (
-    ("could not go on", "a run died of the other's rotation"),
-    ("the work of a replacement", "the work of a replacement was gone"),
-    ("began at step", "a run began before a save that was there"),
-    ("saves were mixed", "saves of two runs were mixed"),
-    ("", "the last save could not be read"),
-)
 
 Result = tuple[Design, Schedule, str | None]
 
 
-def run_all(rounds: int, base: int) -> list[Result]:
-    """``rounds`` trials of each design, in an order that the seed decides, several side by side."""
-    jobs = [(design, Schedule.of(base + number)) for number in range(rounds) for design in DESIGNS]
-    random.Random(base).shuffle(jobs)
-    done = 0
-
-    def one(job: tuple[Design, Schedule]) -> Result:
-        nonlocal done
-        with tempfile.TemporaryDirectory(prefix="trial-") as folder:
-            end = run_trial(job[0], folder, job[1])
-        done += 1
-        print(f"{done}/{len(jobs)} {job[0].name}, seed {job[1].seed}: {end or 'kept everything'}", file=sys.stderr)
-        return job[0], job[1], end
-
-    with ThreadPoolExecutor(SIDE_BY_SIDE) as pool:
-        return list(pool.map(one, jobs))
-
-
-def kind_of(end: str) -> str:
-    return next(words for part, words in KINDS if part in end)
+def one(design: Design, schedule: Schedule) -> str | None:
+    """One trial, in a folder of its own."""
+    with tempfile.TemporaryDirectory(prefix="trial-") as folder:
+        return run_trial(design, folder, schedule)
 
 
 def table(results: list[Result], rounds: int, base: int) -> str:
@@ -63,14 +37,8 @@ def table(results: list[Result], rounds: int, base: int) -> str:
         f"A run saves every {SAVE_STEPS * STEP_S * 1000:.0f} ms; the pointer's design checks a save for",
         f"{pointer.CHECK_S * 1000:.0f} ms before it renames. `tests/trials/trial.py` says the rest.",
         "",
-        "| design | trials | lost | how |",
-        "|---|---|---|---|",
+        *rows(DESIGNS, results),
     ]
-    for design in DESIGNS:
-        ends = [end for found, _, end in results if found is design]
-        kinds = Counter(kind_of(end) for end in ends if end is not None)
-        how = "; ".join(f"{words}: {count}" for words, count in kinds.most_common()) or "-"
-        lines.append(f"| {design.words} | {len(ends)} | {sum(kinds.values())} | {how} |")
     lines += ["", "`make test` forces a losing schedule of both rivals, which shows that a loss is seen.", ""]
     return "\n".join(lines)
 
@@ -82,13 +50,9 @@ def main() -> int:
     parser.add_argument("--seed", type=int, default=secrets.randbelow(10**6), help="the first seed")
     parser.add_argument("--out", default="docs/trials.md", help="where the table goes; '' prints it only")
     options = parser.parse_args()
-    results = run_all(options.rounds, options.seed)
+    results = run_all(DESIGNS, options.rounds, options.seed, SIDE_BY_SIDE, one)
     page = table(results, options.rounds, options.seed)
-    if options.out:
-        os.makedirs(os.path.dirname(options.out) or ".", exist_ok=True)
-        with open(options.out, "w", encoding="utf-8") as file:
-            file.write(page)
-    print(page)
+    put(page, options.out)
     return int(any(end is not None for design, _, end in results if isinstance(design, Ours)))
 
 

@@ -4,14 +4,11 @@ from __future__ import annotations
 
 import argparse
 import os
-import random
 import secrets
 import sys
-from collections import Counter
-from concurrent.futures import ThreadPoolExecutor
 
 from docker.rig import Cluster
-from tests.trials.__main__ import kind_of
+from tests.trials.tally import put, rows, run_all
 from tests.trials.transformers_trial import DESIGNS, OnCluster, Ours, load, run_trial
 from tests.trials.trial import Schedule
 
@@ -19,24 +16,6 @@ ROUNDS = 40
 SIDE_BY_SIDE = 4
 
 Result = tuple[type[OnCluster], Schedule, "str | None"]
-
-
-def run_all(cluster: Cluster, rounds: int, base: int, side_by_side: int) -> list[Result]:
-    """``rounds`` trials of each design, in an order that the seed decides, several side by side."""
-    jobs = [(design, Schedule.of(base + number)) for number in range(rounds) for design in DESIGNS]
-    random.Random(base).shuffle(jobs)
-    done = 0
-
-    def one(job: tuple[type[OnCluster], Schedule]) -> Result:
-        nonlocal done
-        design, schedule = job
-        end = run_trial(design(cluster), schedule)
-        done += 1
-        print(f"{done}/{len(jobs)} {design.name}, seed {schedule.seed}: {end or 'kept everything'}", file=sys.stderr)
-        return design, schedule, end
-
-    with ThreadPoolExecutor(side_by_side) as pool:
-        return list(pool.map(one, jobs))
 
 
 def table(results: list[Result], rounds: int, base: int) -> str:
@@ -52,14 +31,8 @@ def table(results: list[Result], rounds: int, base: int) -> str:
         "steps of run 1 up to a save that was there when it was replaced and of run 2 up to its last save.",
         "`tests/trials/transformers_trial.py` says the rest.",
         "",
-        "| design | trials | lost | how |",
-        "|---|---|---|---|",
+        *rows(DESIGNS, results),
     ]
-    for design in DESIGNS:
-        ends = [end for found, _, end in results if found is design]
-        kinds = Counter(kind_of(end) for end in ends if end is not None)
-        how = "; ".join(f"{words}: {count}" for words, count in kinds.most_common()) or "-"
-        lines.append(f"| {design.words} | {len(ends)} | {sum(kinds.values())} | {how} |")
     lines += ["", "`make test` runs five of ours, and forces a losing schedule of the one folder.", ""]
     return "\n".join(lines)
 
@@ -78,15 +51,16 @@ def main() -> int:
     try:
         cluster.reset()
         load(cluster)
-        results = run_all(cluster, options.rounds, options.seed, options.side_by_side)
+
+        def one(design: type[OnCluster], schedule: Schedule) -> str | None:
+            return run_trial(design(cluster), schedule)
+
+        results = run_all(DESIGNS, options.rounds, options.seed, options.side_by_side, one)
     finally:
         if not keep:
             cluster.down()
     page = table(results, options.rounds, options.seed)
-    if options.out:
-        with open(options.out, "w", encoding="utf-8") as file:
-            file.write(page)
-    print(page)
+    put(page, options.out)
     return int(any(end is not None for design, _, end in results if design is Ours))
 
 
