@@ -11,7 +11,6 @@ must be UTF-8 here, since keys are.
 from __future__ import annotations
 
 import os
-from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 from slurm_dispatch.errors import (
@@ -31,11 +30,12 @@ from slurm_dispatch.s3.proof import prove
 from slurm_dispatch.s3.settings import settings
 from slurm_dispatch.store.claims import anothers, foreign, outranked
 from slurm_dispatch.store.folders import tries
+from slurm_dispatch.store.published import first_there, latest_gone, named
 from slurm_dispatch.store.root import FRESH_WAITS_S, Highest, Save
 from slurm_dispatch.store.saves import check_length
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable
 
     from slurm_dispatch.s3.bucket import Meta
     from slurm_dispatch.s3.deadline import Deadline
@@ -261,7 +261,7 @@ class S3Root:
         :raises StoreError: it could not be listed.
         """
         names = self._names(self.bucket.deadline())
-        with self._named():
+        with named(self._shown('pub')):
             check_names(names)
         return [parse_name(name) for name in sorted(names, reverse=True)]
 
@@ -287,23 +287,11 @@ class S3Root:
                 return self._save(name)
         assert name is not None
         if fallback:
-            return self._fallback()
-        raise BadDataError(
-            f"publication {name} is the latest of {show(self.path)} and {missing}",
-            hint="bring it back, or take the next one with --fallback",
-        )
+            return first_there(self, self.listing(), self._there)
+        raise latest_gone(self, name, missing)
 
-    def _fallback(self) -> Save | None:
-        publications = self.listing()
-        for publication in publications:
-            if not self._missing(publication.name, self.bucket.deadline()):
-                if publication is not publications[0]:
-                    self.say(f"the save of {publications[0].name} is gone; falling back to {publication.name}")
-                return self._save(publication.name)
-        raise BadDataError(
-            f"the saves of all {len(publications)} publications of {show(self.path)} are gone",
-            hint="bring one back, or start in another root",
-        )
+    def _there(self, publication: Publication) -> Save | None:
+        return None if self._missing(publication.name, self.bucket.deadline()) else self._save(publication.name)
 
     def _missing(self, name: str, deadline: Deadline) -> str:
         """What is not there of a publication that was listed, in words; empty if all is there."""
@@ -341,7 +329,7 @@ class S3Root:
 
     def _greatest(self, deadline: Deadline) -> str | None:
         names = self._names(deadline)
-        with self._named():
+        with named(self._shown('pub')):
             check_names(names)
         if names:
             self._learn(max(names))
@@ -350,16 +338,6 @@ class S3Root:
     def _learn(self, name: str) -> None:
         if self._known is None or name > self._known:
             self._known = name
-
-    @contextmanager
-    def _named(self) -> Iterator[None]:
-        try:
-            yield
-        except BadDataError as error:
-            raise BadDataError(
-                f"in {self._shown('pub')}: {error}",
-                hint="find out who put it there, and move it away if it is nobody's publication",
-            ) from error
 
     # The rest
 

@@ -34,6 +34,7 @@ from slurm_dispatch.store.claims import anothers, foreign, outranked
 from slurm_dispatch.store.folders import Modes, enter, list_fresh, make, modes_of, tries
 from slurm_dispatch.store.folders import sync as sync_opened
 from slurm_dispatch.store.manifest import forget_manifest
+from slurm_dispatch.store.published import first_there, latest_gone, named
 from slurm_dispatch.store.saves import check_length, check_save, find_save, sync_save
 from slurm_dispatch.store.tree import names_in, remove_in
 
@@ -285,7 +286,7 @@ class CheckpointRoot:
         :raises StoreError: it could not be listed.
         """
         names = self._names()
-        with self._named():
+        with named(show(self._pub)):
             check_names(names)
         return [parse_name(name) for name in sorted(names, reverse=True)]
 
@@ -309,25 +310,8 @@ class CheckpointRoot:
             self._refresh(parse_name(name))
         assert name is not None
         if fallback:
-            return self._fallback()
-        gone = parse_name(name)
-        raise BadDataError(
-            f"publication {name} is the latest of {show(self.path)} and its save {show(gone.path)} is gone",
-            hint="bring it back, or take the next one with --fallback",
-        )
-
-    def _fallback(self) -> Save | None:
-        publications = self.listing()
-        for publication in publications:
-            save = self._save(publication)
-            if save is not None:
-                if publication is not publications[0]:
-                    self.say(f"the save of {publications[0].name} is gone; falling back to {publication.name}")
-                return save
-        raise BadDataError(
-            f"the saves of all {len(publications)} publications of {show(self.path)} are gone",
-            hint="bring one back, or start in another root",
-        )
+            return first_there(self, self.listing(), self._save)
+        raise latest_gone(self, name, f"its save {show(parse_name(name).path)} is gone")
 
     def _save(self, publication: Publication) -> Save | None:
         """The save, or ``None`` if it is not seen (``ESTALE`` is the same as not there, C111)."""
@@ -380,18 +364,8 @@ class CheckpointRoot:
 
     def _greatest(self) -> str | None:
         names = self._names()
-        with self._named():
+        with named(show(self._pub)):
             return greatest_name(names)
-
-    @contextmanager
-    def _named(self) -> Iterator[None]:
-        try:
-            yield
-        except BadDataError as error:
-            raise BadDataError(
-                f"in {show(self._shown(b'pub'))}: {error}",
-                hint="find out who put it there, and move it away if it is nobody's publication",
-            ) from error
 
     # The rest
 
