@@ -14,7 +14,7 @@ from slurm_dispatch.controller.tickfile import number, text
 from slurm_dispatch.model.quantity import duration
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
+    from collections.abc import Iterable, Mapping
 
     from slurm_dispatch.controller.recent import End, Recent
 
@@ -87,7 +87,7 @@ def judge(before: Breaker, recent: Recent, drained: Mapping[str, float], bounds:
         together = sum(min(count, most // 2 + 1) for count in counted.values())
         if len(counted) > 1 and together > most and not reason:
             reason = f"{sum(counted.values())} {what} in {window}, more than {most}"
-    row = _drained_in_a_row(recent.ends, drained, now)
+    row = _drained_in_a_row(recent.ends, drained, now) if bounds.drains else []
     if bounds.drains and len(row) >= bounds.drains and not reason:
         said = f"{len(row)} executions in a row left a node drained"
         if len({end.uid for end in row}) > 1:
@@ -127,7 +127,14 @@ def _drained_in_a_row(ends: Iterable[End], drained: Mapping[str, float], now: fl
     that is younger than that says nothing yet, and does not end the row.
     """
     ends = sorted((end for end in ends if end.at <= now), key=lambda end: end.at, reverse=True)
-    left = {_who_left(node, at, ends) for node, at in drained.items()}
+    # One of the ends left a node drained, the failure on it that is nearest, and none of the others.
+    nearest: dict[str, tuple[float, int]] = {}
+    for nth, end in enumerate(ends):
+        for node in end.nodes if end.outcome in WEIGHT else ():
+            if node in drained and _is_near(drained[node], end):
+                it = (abs(drained[node] - end.at), nth)
+                nearest[node] = min(nearest.get(node, it), it)
+    left = {nth for _, nth in nearest.values()}
     row: list[End] = []
     for nth, end in enumerate(ends):
         if nth in left:
@@ -135,15 +142,6 @@ def _drained_in_a_row(ends: Iterable[End], drained: Mapping[str, float], now: fl
         elif now - end.at > DRAIN_LAG_S and not any(_is_near(drained[it], end) for it in end.nodes if it in drained):
             break
     return row
-
-
-def _who_left(node: str, at: float, ends: Sequence[End]) -> int | None:
-    """Which of the ends left the node drained: the failure on it that is nearest, and none of the others."""
-    near = [
-        (abs(at - end.at), nth) for nth, end in enumerate(ends)
-        if node in end.nodes and end.outcome in WEIGHT and _is_near(at, end)
-    ]  # fmt: skip
-    return min(near)[1] if near else None
 
 
 def _is_near(at: float, end: End) -> bool:
