@@ -233,12 +233,11 @@ class Job:
         lookups = None
         if look_up and state.current is not None and state.current.settled is Settled.OPEN:
             lookups = settle.lookups(state, state.current, self._view, self._details)
+        there = self._view.of(self._view.place(state.spec, state.object))
         observed = Observation(
             host=self._view.host,
             clock=max(self._view.at, time.time()),
-            incoming=settle.incoming(
-                state, notes, seen, self._view.cluster, hashed=tells_starts(self._view.config or {})
-            ),
+            incoming=settle.incoming(state, notes, seen, self._view.cluster, hashed=tells_starts(there.config or {})),
             object=seen.object,
             lookups=lookups,
             seen=settle.seen(state, self._view),
