@@ -79,7 +79,6 @@ power: venv kernel
 trials: venv savers engine
 	@$(PY) -m tests.trials
 	@$(PY) -m tests.trials.transformers_table
-	$(PY) -m pytest -q -m "savers and not cluster"
 
 bench: venv engine
 	@$(PY) -m bench
