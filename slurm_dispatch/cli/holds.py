@@ -48,7 +48,9 @@ def command(*, filters: Filters, as_json: bool) -> int:
     ticks = hints.load(hints.tick_folder(here.site.state))
     ran = _clock(here.site, ticks, now)
     longest_s = here.site.longest_hold_s
-    entries = [_entry(key, state, ran, longest_s, kept_s=_kept_s(state, ticks, now)) for key, state in held.items()]
+    entries = [
+        _entry(key, state, ran, longest_s, now, until=_kept_until(state, ticks, now)) for key, state in held.items()
+    ]
     if as_json:
         click.echo(json.dumps({"holds": entries, "trouble": trouble}, indent=2))
         return 0
@@ -58,13 +60,11 @@ def command(*, filters: Filters, as_json: bool) -> int:
     return 0
 
 
-def _kept_s(state: State, ticks: Hints, now: float) -> float:
-    """For how long a maintenance keeps it from running out, as far as it is known where the job runs; 0 for none."""
+def _kept_until(state: State, ticks: Hints, now: float) -> float | None:
+    """Until when a maintenance keeps it from running out, as far as it is known where the job runs."""
     from slurm_dispatch.controller.maintenance import holds_until
 
-    names = [name for name in state.spec.partition.split(",") if name]
-    until = None if state.spec.clusters else holds_until(ticks.windows, names, now)
-    return 0.0 if until is None else max(0.0, until - now)
+    return None if state.spec.clusters else holds_until(ticks.windows, state.spec.partitions, now)
 
 
 def _clock(site: Site, found: Hints, now: float) -> SiteClock | None:
@@ -80,14 +80,15 @@ def _clock(site: Site, found: Hints, now: float) -> SiteClock | None:
 
 
 def _entry(
-    key: str, state: State, clock: SiteClock | None, longest_s: float, *, kept_s: float = 0.0
+    key: str, state: State, clock: SiteClock | None, longest_s: float, now: float, *, until: float | None
 ) -> dict[str, Any]:
     from slurm_dispatch.cli.held import reason_of
-    from slurm_dispatch.records.decide_holds import counted_s
+    from slurm_dispatch.records.decide_holds import counted_s, left_of
 
     holding, hold = state.holding, state.hold
     stands = holding if holding is not None else hold
     length_s = longest_s if stands is None or stands.for_s is None else min(stands.for_s, longest_s)
+    left_s = max(0.0, left_of(length_s - counted_s(state, clock), until, now))
     return {
         "job": key,
         "name": state.spec.name,
@@ -97,7 +98,7 @@ def _entry(
         "phase": state.phase.value,
         "why": "person" if holding is None else holding.why,
         "since": None if stands is None else stands.at,
-        "left_s": None if holding is None else max(kept_s, length_s - counted_s(state, clock)),
+        "left_s": None if holding is None else left_s,
         "reason": reason_of(state),
     }
 

@@ -21,7 +21,7 @@ from slurm_dispatch.controller.evidence import (
 )
 from slurm_dispatch.controller.rows import SKEW_S, Rows, in_time, rows_of
 from slurm_dispatch.errors import BadDataError
-from slurm_dispatch.model.hostlist import expand
+from slurm_dispatch.model.hostlist import expand, node_names
 from slurm_dispatch.model.outcome import Outcome
 from slurm_dispatch.records.observation import ObjectAlive, ObjectEnded, Unknown
 from slurm_dispatch.slurm import port
@@ -32,7 +32,7 @@ from slurm_dispatch.slurm.parse import KNOWN_STATES
 if TYPE_CHECKING:
     from slurm_dispatch.controller.view import Details, View
     from slurm_dispatch.records.spec import Spec
-    from slurm_dispatch.records.state import Execution, State, Submission
+    from slurm_dispatch.records.state import Execution, SlurmObject, State, Submission
     from slurm_dispatch.state.notes import Note
 
 PROLOG_S = 60.0
@@ -88,13 +88,12 @@ def look(state: State, view: View, details: Details) -> Look:
     submission, current = state.current, state.object
     if submission is None or current is None:
         return Look(Unknown("no object"))
-    place = view.place(state.spec, current)
-    there = view.of(place)
-    if isinstance(there.queue, port.Unknown):
-        return Look(Unknown(there.queue.why))
+    observer = _observer(state, submission, current, view, details)
+    if isinstance(observer, Unknown):
+        return Look(observer)
     if view.at < submission.at <= view.at + VIEW_AGE_S:
         return Look(Unknown("submitted after the queue was asked"))
-    return _Observer(state, submission, current.slurm_job_id, there, details.at(place, view)).look()
+    return observer.look()
 
 
 def look_elder(state: State, view: View, details: Details) -> ObjectAlive | ObjectEnded | Unknown:
@@ -102,11 +101,19 @@ def look_elder(state: State, view: View, details: Details) -> ObjectAlive | Obje
     elder = state.elder
     if elder is None or elder.object is None:
         return Unknown("no object")
-    place = view.place(state.spec, elder.object)
+    observer = _observer(state, elder, elder.object, view, details)
+    return observer if isinstance(observer, Unknown) else observer.look().object
+
+
+def _observer(
+    state: State, submission: Submission, it: SlurmObject, view: View, details: Details
+) -> _Observer | Unknown:
+    """Who looks at one object; unknown where its cluster's queue is."""
+    place = view.place(state.spec, it)
     there = view.of(place)
     if isinstance(there.queue, port.Unknown):
         return Unknown(there.queue.why)
-    return _Observer(state, elder, elder.object.slurm_job_id, there, details.at(place, view)).look().object
+    return _Observer(state, submission, it.slurm_job_id, there, details.at(place, view))
 
 
 @dataclass(frozen=True, slots=True)
@@ -395,13 +402,10 @@ class _Observer:
     def drained(self, detail: port.JobDetail) -> list[port.Node]:
         """Its nodes that are drained, as slurmctld does where a Prolog failed; none where that is not known."""
         nodes = self.details.nodes()
-        try:
-            names = set(expand(detail.nodes))
-        except BadDataError:
-            return []
         if isinstance(nodes, port.Unknown):
             return []
-        return [node for node in nodes.nodes if node.drained and node.name in names]
+        its = set(node_names(detail.nodes))
+        return [node for node in nodes.nodes if node.drained and node.name in its]
 
     def evidence(
         self, detail: port.JobDetail, execution: Execution | None, *, limited: port.JobDetail | None = None

@@ -21,7 +21,7 @@ from slurm_dispatch.controller.ends import look_elder
 from slurm_dispatch.controller.hearsay import FAILURES_MAX, NODES_MAX, Ended, Hearsay, Message
 from slurm_dispatch.controller.siteview import Tally, Whose
 from slurm_dispatch.errors import BadDataError
-from slurm_dispatch.model.hostlist import expand
+from slurm_dispatch.model.hostlist import node_names
 from slurm_dispatch.model.outcome import Action, Outcome
 from slurm_dispatch.records import cessation
 from slurm_dispatch.records.actions import UpdateObject
@@ -114,7 +114,7 @@ class Engine:
         own = next((it.execution.nodes for it in reversed(state.submissions) if it.execution is not None), "")
         if isinstance(nodes, port.Unknown):
             return None
-        return memory.spare(nodes, self._whose(state).partitions, _names(own))
+        return memory.spare(nodes, self._whose(state).partitions, node_names(own))
 
     def observe(self, state: State, observation: Observation) -> Observation:
         """``observation`` with what the site and other objects show."""
@@ -122,7 +122,7 @@ class Engine:
         silent = observation.silent
         execution = None if state.current is None else state.current.execution
         if state.phase is Phase.RUNNING and state.spec.suspect_s is not None and execution is not None:
-            silent = self._at(state, state.object).site.silent(_names(execution.nodes))
+            silent = self._at(state, state.object).site.silent(node_names(execution.nodes))
         answers: bool | None = None
         elder = observation.elder
         if state.elder is not None:
@@ -350,7 +350,7 @@ class Engine:
         if not isinstance(nodes, list | tuple):
             found = next((it for it in state.submissions if it.number == number), None)
             execution = None if found is None or found.was_refused else found.execution  # then no node is to blame
-            nodes = () if execution is None else _names(execution.nodes)
+            nodes = () if execution is None else node_names(execution.nodes)
         names = tuple(str(name) for name in nodes)
         of = next((it.object for it in state.submissions if it.number == number), None)
         if self._view.place(state.spec, of) != HERE:
@@ -394,14 +394,6 @@ def _keeps_off(state: State, policy: Policy) -> bool:
     if state.phase is not Phase.ENDED or state.over is None:
         return False
     return bool(policy.excluded) or rule_of(state, policy, state.over.outcome).exclude_nodes
-
-
-def _names(nodes: str) -> tuple[str, ...]:
-    """The names of a node list, none where it does not parse."""
-    try:
-        return expand(nodes)
-    except BadDataError:
-        return ()
 
 
 __all__ = ["Engine"]

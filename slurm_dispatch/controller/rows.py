@@ -15,7 +15,6 @@ from slurm_dispatch.slurm.port import JobDetail, QueueJob
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from slurm_dispatch.model.identity import Word
     from slurm_dispatch.records.state import State, Submission
 
 SKEW_S = 300.0
@@ -55,7 +54,9 @@ def rows_of(
         # Never requeued, so that each row of it has its own time of submission.
         owned = [row for row in owned if row.word == word or row.submit_time in {None, seen.submit_time}]
     owned.sort(key=lambda row: (row.submit_time or 0, row.start_time or 0))
-    sure = [row for row in owned if _is_proved(row, word, submission)]
+    # By the word, or by a start that a hook noted with it: only one object of an id starts in a second.
+    starts = {int(it.start_time) for it in submission.executions if it.start_time is not None}
+    sure = [row for row in owned if row.word == word or row.start_time in starts]
     firsts = sure or [row for row in owned if in_time(row.submit_time, submission)]
     if not firsts:
         return Rows()
@@ -82,12 +83,6 @@ def _is_later(row: JobDetail, submission: Submission) -> bool:
 
 def _is_over(row: JobDetail) -> bool:
     return row.end_time is not None or "REQUEUED" in row.states
-
-
-def _is_proved(row: JobDetail, word: Word, submission: Submission) -> bool:
-    """By the word, or by a start that a hook noted with it: only one object of an id starts in a second."""
-    starts = [int(it.start_time) for it in submission.executions if it.start_time is not None]
-    return row.word == word or row.start_time in starts
 
 
 def _is_a_siblings(row: JobDetail, state: State, submission: Submission) -> bool:

@@ -9,8 +9,7 @@ from typing import TYPE_CHECKING
 
 from slurm_dispatch.controller.silence import GAP_S
 from slurm_dispatch.controller.siteview import SiteView, Tally, Whose
-from slurm_dispatch.errors import BadDataError
-from slurm_dispatch.model.hostlist import expand
+from slurm_dispatch.model.hostlist import node_names
 from slurm_dispatch.model.quantity import duration
 from slurm_dispatch.records.law import Phase
 from slurm_dispatch.records.policy import Policy
@@ -57,7 +56,7 @@ def _kept(state: State, hints: Hints, rules: SiteRules, now: float) -> str:
     if state.hold is not None:
         return "it waits for Slurm, since a person holds what comes next"
     spec = state.spec
-    whose = Whose(spec.uid, spec.user, spec.account, tuple(name for name in spec.partition.split(",") if name))
+    whose = Whose(spec.uid, spec.user, spec.account, spec.partitions)
     policy = SiteView(rules=rules, hints=hints, known=True).policy(Policy(), whose, Tally(), now, 0.0)
     if policy.breaker is not None:
         return f"it waits for Slurm, since the site's breaker is open ({policy.breaker})"
@@ -70,10 +69,7 @@ def _kept(state: State, hints: Hints, rules: SiteRules, now: float) -> str:
 
 def _nodes(state: State) -> tuple[str, ...]:
     execution = None if state.current is None else state.current.execution
-    try:
-        return () if execution is None else expand(execution.nodes)
-    except BadDataError:
-        return ()
+    return () if execution is None else node_names(execution.nodes)
 
 
 __all__ = ["silent_word"]

@@ -32,6 +32,14 @@ def expand(text: str) -> tuple[str, ...]:
     return tuple(found)
 
 
+def node_names(text: str) -> tuple[str, ...]:
+    """:func:`expand`, and no names where the list does not parse."""
+    try:
+        return expand(text)
+    except BadDataError:
+        return ()
+
+
 def count(text: str) -> int:
     """How many names ``text`` has; a name that is in it twice counts twice.
 
@@ -91,4 +99,4 @@ def _refuse(text: str) -> BadDataError:
     return BadDataError(f"node list '{show(text[:80])}' does not parse")
 
 
-__all__ = ["NODES_MAX", "count", "expand"]
+__all__ = ["NODES_MAX", "count", "expand", "node_names"]

@@ -5,8 +5,7 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING
 
-from slurm_dispatch.errors import BadDataError
-from slurm_dispatch.model.hostlist import expand
+from slurm_dispatch.model.hostlist import node_names
 from slurm_dispatch.model.outcome import Outcome
 from slurm_dispatch.records.inputs import EXCLUDED_MAX, excluded_of
 
@@ -90,7 +89,7 @@ def held_nodes(state: State) -> tuple[str, ...]:
     if execution is None:
         return ()
     clean = {node for attempt, node, is_clean, _, _ in state.nodes if attempt == execution.attempt and is_clean}
-    return tuple(sorted(set(_names(execution.nodes)) - clean))[:EXCLUDED_MAX]
+    return tuple(sorted(set(node_names(execution.nodes)) - clean))[:EXCLUDED_MAX]
 
 
 def _kept(state: State) -> dict[str, str]:
@@ -137,15 +136,8 @@ def _to_blame(state: State, policy: Policy, outcome: Outcome) -> list[str]:
     blamed = current.end.evidence.get("nodes") if current.end is not None else None
     own = [it for it in blamed if isinstance(it, str)] if isinstance(blamed, list) else []
     if not own and not current.was_refused:
-        own = list(_names(current.execution.nodes)) if current.execution is not None else []
+        own = list(node_names(current.execution.nodes)) if current.execution is not None else []
     return own if len(own) <= policy.exclude_max else []
-
-
-def _names(text: str) -> tuple[str, ...]:
-    try:
-        return expand(text)
-    except BadDataError:
-        return ()
 
 
 def _time(seconds: float) -> str:

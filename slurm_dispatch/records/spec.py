@@ -90,6 +90,11 @@ class Spec:
         """The identity word of submission ``submission``."""
         return Word(self.job, self.generation, submission, self.shared)
 
+    @property
+    def partitions(self) -> tuple[str, ...]:
+        """The names in ``partition``."""
+        return tuple(name for name in self.partition.split(",") if name)
+
     def changed(self, body: Mapping[str, Any]) -> Spec:
         """The specification after a fact ``updated`` with this body.
 

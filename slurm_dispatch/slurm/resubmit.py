@@ -17,11 +17,11 @@ from slurm_dispatch.slurm.options import MEMORY, parse, without_options
 from slurm_dispatch.slurm.port import SbatchCall
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Callable, Mapping, Sequence
 
     from slurm_dispatch.model.identity import Word
     from slurm_dispatch.records.spec import Spec
-    from slurm_dispatch.slurm.options import Parsed
+    from slurm_dispatch.slurm.options import Word as OptionWord
 
 NOT_REPEATED = frozenset({
     "wait", "hold", "begin", "test-only", "parsable", "quiet", "verbose", "dependency", "comment",
@@ -82,20 +82,24 @@ def resubmission(
     """
     given, _, _ = sbatch_options(script)
     recorded = parse(spec.argv)
+
+    def last(name: str) -> OptionWord | None:
+        return recorded.last(name) or given.last(name)
+
     gone = set(NOT_REPEATED)
     added = [f"--dependency={dependency}"] if dependency else []
-    added += [_merged(change, recorded.last("exclude") or given.last("exclude")) for change in changes]
-    if _collide(changes, recorded.last("nodelist") or given.last("nodelist")):
+    added += [_merged(change, last("exclude")) for change in changes]
+    if _collide(changes, last("nodelist")):
         gone.add("nodelist")  # the two together ask for nodes that are not to be had
     # sbatch takes one way to ask for memory, and counts the script's directives and the command line together.
     grown = MEMORY if any(change.startswith("--mem=") for change in changes) else frozenset[str]()
     kept = without_options(spec.argv, gone | grown)
     variables = {name: value for name, value in recorded_variables(environment).items() if name not in _CARRIED}
     variables.update(carried(spec))  # as the specification says it now: an update may have changed a setting since
-    asked = recorded.last("propagate") or given.last("propagate")
+    asked = last("propagate")
     marks = propagated(config or {}, (asked.value or "") if asked is not None else None)
-    export = recorded.last("export") or given.last("export")
-    forgotten = _set_by_sbatch(spec, recorded, given, variables)
+    export = last("export")
+    forgotten = _set_by_sbatch(spec, last, variables)
     own, handed = _split_environment(variables, export.value if export is not None else None, marks, forgotten)
     if export is not None and handed is None:
         added += _by_value(export.value or "", variables)
@@ -118,7 +122,9 @@ def resubmission(
     )
 
 
-def _set_by_sbatch(spec: Spec, recorded: Parsed, given: Parsed, variables: Mapping[str, str]) -> dict[str, str]:
+def _set_by_sbatch(
+    spec: Spec, last: Callable[[str], OptionWord | None], variables: Mapping[str, str]
+) -> dict[str, str]:
     """What sbatch sets for the job in its own environment, from the options, before it takes the file instead.
 
     From 24.05 on slurmctld sets most of them again when the job starts.
@@ -126,7 +132,7 @@ def _set_by_sbatch(spec: Spec, recorded: Parsed, given: Parsed, variables: Mappi
     nameless = spec.script_name is None and not spec.wrap and spec.name == "sbatch"  # from standard input
     found = {} if nameless else {"SLURM_JOB_NAME": spec.name}
     for name, variable in _SET_BY_SBATCH.items():
-        word = recorded.last(name) or given.last(name)
+        word = last(name)
         if word is None or not word.value or (name.startswith("container") and variable in variables):
             continue
         found[variable] = word.value[0].lower() if name == "open-mode" else word.value

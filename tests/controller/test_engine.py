@@ -143,7 +143,7 @@ def test_why_no_suspicion_acts_is_said_once(suspicious: SiteRig) -> None:
 def test_one_pass_keeps_to_the_limit_on_overlaps(tmp_path: Path) -> None:
     rig = SiteRig(tmp_path, SiteRules(suspicion=True, suspect_overlaps=2))
     rig.tick()
-    keys = [rig.runs_on_a_silent_node()[0] for _ in range(1)]
+    keys = [rig.runs_on_a_silent_node()[0]]
     for _ in range(3):
         key = rig.job(suspect_s=30.0)
         rig.start(key)
