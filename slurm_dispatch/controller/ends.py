@@ -26,6 +26,7 @@ from slurm_dispatch.model.outcome import Outcome
 from slurm_dispatch.records.observation import ObjectAlive, ObjectEnded, Unknown
 from slurm_dispatch.slurm import port
 from slurm_dispatch.slurm.classify import HelperEnd, classify, word_comes
+from slurm_dispatch.slurm.configuration import is_set, lines_of
 from slurm_dispatch.slurm.holds import held_by
 from slurm_dispatch.slurm.parse import KNOWN_STATES
 
@@ -422,7 +423,7 @@ class _Observer:
     @property
     def has_gate(self) -> bool:
         """The cluster is known to have a PrologSlurmctld, which notes each start."""
-        return (self.view.config or {}).get("PrologSlurmctld", "") not in {"", "(null)"}
+        return any(map(is_set, lines_of(self.view.config or {}, "PrologSlurmctld")))
 
     def may_be_refused(self, told: port.JobDetail) -> bool:
         """Root cancelled it, as what is refused is, and so lately that the note can be younger than this pass."""

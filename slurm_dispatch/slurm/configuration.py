@@ -9,6 +9,16 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
 
+def lines_of(config: Mapping[str, str], name: str) -> list[str]:
+    """The values of a name that slurm.conf can have several lines of: 24.05 and later write ``Prolog[0]``."""
+    return [value for key, value in config.items() if key == name or key.startswith(f"{name}[")]
+
+
+def is_set(value: str) -> bool:
+    """Whether a value that is shown is one."""
+    return value not in {"", "(null)"}
+
+
 def seconds_of(config: Mapping[str, str], name: str) -> float | None:
     """A number of seconds (``300 sec``, or a time in Unix seconds); ``None`` if it does not say."""
     word = config.get(name, "").split(" ", maxsplit=1)[0]
@@ -26,4 +36,4 @@ def tells_starts(config: Mapping[str, str]) -> bool:
     return release is None or (int(release[1]), int(release[2])) >= (23, 2)
 
 
-__all__ = ["has_accounting", "seconds_of", "tells_starts"]
+__all__ = ["has_accounting", "is_set", "lines_of", "seconds_of", "tells_starts"]

@@ -9,7 +9,7 @@ from slurm_dispatch.errors import DispatchError, show
 from slurm_dispatch.model.outcome import Action, Outcome
 from slurm_dispatch.model.quantity import duration, moment
 from slurm_dispatch.records.people import RELEASE_EXPIRED_S
-from slurm_dispatch.slurm.configuration import seconds_of, tells_starts
+from slurm_dispatch.slurm.configuration import is_set, lines_of, seconds_of, tells_starts
 from slurm_dispatch.state.folder import StateFolder
 from slurm_dispatch.store.thin import bound
 
@@ -152,9 +152,8 @@ def missing_hooks(plan: Plan) -> list[str]:
     found = []
     whole = "PrologFlags" in plan.config  # every version lists it, right among the hooks
     for hook, line in CONFIG_OF_HOOK.items():
-        # 24.05 and later write Prolog[0].
-        said = [value for name, value in plan.config.items() if name == line or name.startswith(f"{line}[")]
-        unset = all(value in {"(null)", ""} for value in said) if said else whole
+        said = lines_of(plan.config, line)
+        unset = not any(map(is_set, said)) if said else whole
         if hook not in plan.site.hooks or unset:
             found.append(hook)
     return found

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+import json
+from pathlib import Path
 
 import pytest
 
+from slurm_dispatch.slurm.parse import parse_config
 from tests.controller.rig import Rig
 
-if TYPE_CHECKING:
-    from pathlib import Path
+ASSETS = Path(__file__).resolve().parent.parent / "assets"
 
 
 @pytest.fixture
@@ -45,6 +46,22 @@ def test_a_refusal_that_was_noted_after_the_notes_were_read(rig: Rig) -> None:
     rig.refused_note(key, number, "double_start", start)
     rig.settle()
     assert rig.last(key, "end").body["outcome"] == "launch_failed"
+
+
+@pytest.mark.parametrize("release", ["22.05", "24.11", "26.05"])
+def test_the_gate_is_known_by_what_each_release_says_of_it(rig: Rig, release: str) -> None:
+    """C042: the same, with a real cluster's own words: from 24.05 on ``PrologSlurmctld[0]``."""
+    key = rig.job("launch_failed:resubmit,budget=2")
+    number = rig.object(key)
+    rig.slurm.start(number)
+    view = rig.view()
+    text = json.loads((ASSETS / f"slurm-{release}" / "config.json").read_text(encoding="utf-8"))["stdout"]
+    view.config = {**(view.config or {}), **parse_config(text)}
+    rig.slurm.end(number, "CANCELLED", by_uid=0)
+    view.queue = rig.slurm.queue()
+    view.__post_init__()
+    assert rig.tick(view=view)[key].soon
+    assert "end" not in rig.kinds(key)
 
 
 def test_a_refused_object_that_waits_again_is_cancelled(rig: Rig) -> None:
