@@ -33,6 +33,8 @@ def called(patterns: Sequence[str]) -> str:
     """What saves are called, and in which folders."""
     names = dict.fromkeys(pattern.rpartition("/")[2] for pattern in patterns)
     folders = dict.fromkeys(pattern.rpartition("/")[0] for pattern in patterns)
+    if len(patterns) != len(names) * len(folders):
+        return ", ".join(f"`{pattern}`" for pattern in patterns)
     text = ", ".join(f"`{name}`" for name in names)
     inside = ", ".join(f"`{folder}/`" for folder in folders if folder)
     if inside:

@@ -60,8 +60,11 @@ def check_shards(view: SaveView, folder: str = "") -> Verdict:
             return unsure("each rank wrote its own metadata, and nothing says how many ranks there are")
         return torn(f"{inside}{METADATA} is not there yet")
     found = read_shards(view, inside + METADATA)
-    if isinstance(found, Verdict):
-        return found
+    return found if isinstance(found, Verdict) else check_ends(view, inside, found)
+
+
+def check_ends(view: SaveView, inside: str, found: Shards) -> Verdict:
+    """Whether every file that ``.metadata`` names is there, as long as it says; ``inside`` is the folder's path."""
     for name, end in found.ends.items():
         path = inside + name
         size = view.sizes.get(path)

@@ -56,13 +56,13 @@ def check_ranks(view: SaveView, folder: str = "") -> Verdict:
     names = _names(view, inside)
     if inside + "zero/optimizer_state.pt" in view.sizes:
         return _check_universal(view, inside, names)
-    first = _first(names)
-    if first is None:
+    path = first_state(view, folder)
+    if path is None:
         return torn(f"{inside}mp_rank_00_model_states.pt is not there yet")
     found = check_files(view) or check_saved(view, [inside + name for name in sorted(names) if name.endswith(".pt")])
     if found is not None:
         return found
-    state = read_saved(view, inside + first)
+    state, first = read_saved(view, path), path.removeprefix(inside)
     dp, mp = (whole_number(attribute(state, key)) for key in ("dp_world_size", "mp_world_size"))
     if dp is None or mp is None or not 0 < dp * mp <= RANKS_MAX:
         return unsure(f"{inside}{first} does not say how many ranks there were")
@@ -131,12 +131,11 @@ def _names(view: SaveView, inside: str) -> set[str]:
     return {path for path in under if "/" not in path}
 
 
-def _first(names: set[str]) -> str | None:
-    """The state of the model of the first rank."""
-    for name in ("mp_rank_00_model_states.pt", "zero_pp_rank_0_mp_rank_00_model_states.pt"):
-        if name in names:
-            return name
-    return None
+def first_state(view: SaveView, folder: str = "") -> str | None:
+    """The path in the save of the first rank's state of the model, in ``folder`` as for :func:`check_ranks`."""
+    inside = f"{folder}/" if folder else ""
+    names = ("mp_rank_00_model_states.pt", "zero_pp_rank_0_mp_rank_00_model_states.pt")
+    return next((inside + name for name in names if inside + name in view.sizes), None)
 
 
 def _models(mp: int, partitions: int) -> Iterator[str]:
@@ -156,14 +155,8 @@ def _partitions(view: SaveView, path: str) -> int | None:
 
 def step_of(view: SaveView) -> int | None:
     """``global_steps`` of the state of the model."""
-    return step_in(view)
-
-
-def step_in(view: SaveView, folder: str = "") -> int | None:
-    """The same for a folder in a save of another kind."""
-    inside = f"{folder}/" if folder else ""
-    first = _first(_names(view, inside))
-    return None if first is None else whole_number(attribute(read_saved(view, inside + first), "global_steps"))
+    first = first_state(view)
+    return None if first is None else whole_number(attribute(read_saved(view, first), "global_steps"))
 
 
 def recognises(view: SaveView) -> bool:

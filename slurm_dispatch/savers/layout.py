@@ -61,9 +61,8 @@ class Layout:
     :ivar proves: one sentence for the documentation: what :attr:`check` looks at.
     :ivar check: whether a save is whole. Raises what the view's reader raises.
     :ivar temporary: globs of names that are not finished, beside those that are never saves for any saver.
-    :ivar rewritten: globs in the save of files that the saver writes again, in place, in a save that is finished:
+    :ivar rewrites_in: globs in this save of files that its writer will write again, in place, although it is whole:
         they are copied when it is kept, whatever their size.
-    :ivar rewrites_in: more such globs for this save, where it says itself whether its writer does that.
     :ivar counted: those of the patterns whose number begins anew in each run: it orders the saves of one run, and is
         no step.
     :ivar one_form: names that differ in more than their numbers (``step_10.pt``, ``epoch_3.pt``) may count different
@@ -84,7 +83,6 @@ class Layout:
     recognises: Callable[[SaveView], bool]
     source: str
     temporary: tuple[str, ...] = ()
-    rewritten: tuple[str, ...] = ()
     rewrites_in: Callable[[SaveView], tuple[str, ...]] | None = None
     counted: tuple[str, ...] = ()
     one_form: bool = False
@@ -99,5 +97,5 @@ class Layout:
 
         :raises OSError: of the view's reader.
         """
-        globs = self.rewritten + (() if self.rewrites_in is None else self.rewrites_in(view))
+        globs = () if self.rewrites_in is None else self.rewrites_in(view)
         return lambda path: any(fnmatchcase(path, glob) for glob in globs)

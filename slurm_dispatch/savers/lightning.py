@@ -47,10 +47,9 @@ def check(view: SaveView) -> Verdict:
         return _check_file(view)
     if any(path.startswith(f"{TAG}/") for path in view.sizes):
         return deepspeed.check_ranks(view, TAG)
-    found = check_shards(view)
     if not view.sizes.get(META):
         return torn(f"{META} is not there yet")
-    return check_files(view) or check_saved(view, [META]) or found
+    return check_files(view) or check_saved(view, [META]) or check_shards(view)
 
 
 def _check_file(view: SaveView) -> Verdict:
@@ -72,13 +71,8 @@ def step_of(view: SaveView) -> int | None:
     elif META in view.sizes:
         state = read_saved(view, META)
     else:
-        state = read_saved(view, _model_state(view))
+        state = read_saved(view, deepspeed.first_state(view, TAG) or "")
     return whole_number(attribute(state, "global_step"))
-
-
-def _model_state(view: SaveView) -> str:
-    names = ("mp_rank_00_model_states.pt", "zero_pp_rank_0_mp_rank_00_model_states.pt")
-    return next((path for name in names if (path := f"{TAG}/{name}") in view.sizes), "")
 
 
 def recognises(view: SaveView) -> bool:

@@ -21,7 +21,7 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING, Any
 
-from slurm_dispatch.savers.dcp import METADATA, check_shards, read_shards
+from slurm_dispatch.savers.dcp import METADATA, check_ends, check_shards, read_shards
 from slurm_dispatch.savers.inert import attribute
 from slurm_dispatch.savers.layout import Layout, State, Verdict, torn, unsure, whole
 from slurm_dispatch.savers.structure import check_files
@@ -63,21 +63,21 @@ def _check_distributed(view: SaveView) -> Verdict:
             return torn(f"{CONFIG} is not whole JSON")
         if config["sharded_backend"] != "torch_dist":
             return unsure(f"{CONFIG} says a format that is not known here: {config['sharded_backend']!r}")
-    found = check_shards(view)
+    if METADATA not in view.sizes:
+        return check_shards(view)
+    shards = read_shards(view, METADATA)
+    if isinstance(shards, Verdict):
+        return shards
+    found = check_ends(view, "", shards)
     if found.state is not State.WHOLE:
         return found
-    has_common = COMMON in view.sizes or _has_common(view)
+    # Since Core 0.20 torch_dist saves the common state among the shards.
+    has_common = COMMON in view.sizes or any(key.partition("/")[0] == "common_state" for key in shards.keys)
     if has_common and CONFIG not in view.sizes:
         return torn(f"{CONFIG} is not there yet")
     if CONFIG in view.sizes and not has_common:
         return torn(f"{COMMON} is missing, and the shards have no common state")
     return found
-
-
-def _has_common(view: SaveView) -> bool:
-    """Whether the common state is among the shards, as ``torch_dist`` saves it since Core 0.20."""
-    shards = read_shards(view, METADATA)
-    return not isinstance(shards, Verdict) and any(key.partition("/")[0] == "common_state" for key in shards.keys)
 
 
 def _check_ranks(view: SaveView) -> Verdict:

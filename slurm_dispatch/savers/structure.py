@@ -24,7 +24,7 @@ HEADER_MAX = 100_000_000
 """The limit of the safetensors format for its header; a longer one is not read."""
 NPY_HEADER_MAX = 1 << 20
 """Bytes; the header of an array of a plain type has some hundred."""
-_ZIP_TAIL = 22 + 65535
+ZIP_TAIL = 22 + 65535
 """The end record of a zip file, with the longest comment."""
 _PLAIN_TYPE = re.compile(r"[<>|=]?[biufcmMSUV?]([0-9]{0,9})(\[[^\]]*\])?\Z")
 """A numpy type string whose size stands in it. Structured types and objects (pickles) say no size."""
@@ -83,7 +83,7 @@ def check_single(view: SaveView) -> Verdict:
 
 
 def _zip(size: int, read: Callable[[int, int], bytes]) -> bool:
-    start = max(0, size - _ZIP_TAIL)
+    start = max(0, size - ZIP_TAIL)
     tail = read(start, size - start)
     at = tail.rfind(b"PK\x05\x06")
     while at >= 0:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from slurm_dispatch.savers.inert import NotInertError, read_pickle
 from slurm_dispatch.savers.layout import Verdict, torn, unsure
-from slurm_dispatch.savers.structure import structure_of
+from slurm_dispatch.savers.structure import ZIP_TAIL, structure_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -64,7 +64,7 @@ def check_saved(view: SaveView, paths: Iterable[str]) -> Verdict | None:
 
 def _directory(view: SaveView, path: str, size: int) -> Iterator[tuple[bytes, int, int, int]]:
     """The entries of a zip: name, method, stored bytes, where its header stands."""
-    start = max(0, size - 22 - 65535)
+    start = max(0, size - ZIP_TAIL)
     tail = view.read(path, start, size - start) if size else b""
     end = tail.rfind(b"PK\x05\x06")
     if end < 0:
