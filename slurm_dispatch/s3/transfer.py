@@ -18,11 +18,11 @@ from concurrent.futures import FIRST_EXCEPTION, ThreadPoolExecutor, wait
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from slurm_dispatch.durable import TEMPORARY_PREFIX, open_folder, sync_folder
+from slurm_dispatch.durable import TEMPORARY_PREFIX, sync_folder
 from slurm_dispatch.errors import AbsentError, BadDataError, CannotCreateError, StoreError, show, store_error
 from slurm_dispatch.s3.deadline import Deadline
 from slurm_dispatch.s3.place import is_plain
-from slurm_dispatch.store.remove import remove_tree
+from slurm_dispatch.store.remove import remove_quietly
 from slurm_dispatch.store.whole import look
 
 if TYPE_CHECKING:
@@ -154,7 +154,7 @@ def download(root: S3Root, relative: bytes, target: str, *, say: Callable[[str],
     except OSError as error:
         raise store_error(error, "writing", error.filename or temporary) from error
     finally:
-        _remove(parent, os.path.basename(temporary))
+        remove_quietly(os.fsencode(temporary))
 
 
 def _files(source: str) -> list[_File]:
@@ -218,23 +218,19 @@ def _reads(root: S3Root, meta: Meta, file: str) -> list[Callable[[], tuple[int, 
 
 def _make(temporary: str, paths: dict[str, str]) -> list[str]:
     """Make the files, empty, and the folders above them; returns the folders, outer before inner."""
-    folders: list[str] = []
+    folders: dict[str, None] = {}
     if list(paths.values()) != [""]:
         os.mkdir(temporary)
-        folders.append(temporary)
+        folders[temporary] = None
     for path in sorted(paths.values()):
         above = temporary
         for part in path.split("/")[:-1]:
             above = os.path.join(above, part)
             if above not in folders:
                 os.mkdir(above)
-                folders.append(above)
-        descriptor = os.open(_below(temporary, path), _MAKE, 0o666)
-        try:
-            os.fsync(descriptor)
-        finally:
-            os.close(descriptor)
-    return folders
+                folders[above] = None
+        os.close(os.open(_below(temporary, path), _MAKE, 0o666))  # synced by who writes into it
+    return list(folders)
 
 
 def _check_names(relative: bytes, paths: Sequence[str]) -> None:
@@ -265,15 +261,3 @@ def _for(size: int) -> Deadline:
 
 def _below(folder: str, path: str) -> str:
     return f"{folder}/{path}" if path else folder
-
-
-def _remove(parent: str, name: str) -> None:
-    """Take away what was not finished; it is no harm where that fails, and is swept by its name."""
-    try:
-        descriptor = open_folder(parent)
-        try:
-            remove_tree(descriptor, os.fsencode(name))
-        finally:
-            os.close(descriptor)
-    except (OSError, StoreError):
-        pass

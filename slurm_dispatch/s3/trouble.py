@@ -18,10 +18,6 @@ _AGAIN = frozenset({408, 409, 425, 429})
 """Statuses below 500 that ask for another try."""
 
 
-class Again(Exception):
-    """The request may work if it is sent again; it may also have been done."""
-
-
 class NotImplementedHere(StoreError):
     """The server says 501: it does not know what it was asked for."""
 
