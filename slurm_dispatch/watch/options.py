@@ -180,7 +180,7 @@ OPTIONS: tuple[Row, ...] = (
     Row(
         "--pattern",
         "GLOB",
-        f"which names are saves, with one {{step}} (default {DEFAULT})",
+        f"which names are saves, with one {{step}} (default the layout's, or {DEFAULT})",
         _set("pattern", parse_pattern),
     ),
     Row(

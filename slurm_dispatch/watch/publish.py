@@ -158,11 +158,8 @@ class Publisher:
             return result
         raise AssertionError
 
-    def _list(self) -> Listing:
-        return self._judge.listing(self.directory)
-
     def _scan(self, assume: bool) -> Result:
-        listing = self._list()
+        listing = self._judge.listing(self.directory)
         for path, trouble in listing.troubles:
             name = show(path if path == self.directory else os.path.relpath(path, self.directory))
             self._once(f"{name} is not published: {trouble}")
