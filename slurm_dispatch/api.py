@@ -11,6 +11,7 @@ they are arguments.
 
 from __future__ import annotations
 
+import functools
 import os
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -36,13 +37,13 @@ from slurm_dispatch.store.root import CheckpointRoot, Save, open_root
 from slurm_dispatch.store.saves import relative_save
 from slurm_dispatch.store.thin import KEEP_OWN, KEEP_ROOT, thin
 from slurm_dispatch.store.whole import Look, Proof, look
-from slurm_dispatch.watch.pattern import is_temporary, parse_pattern
+from slurm_dispatch.watch.pattern import parse_pattern, saves_of
 from slurm_dispatch.watch.place import KEEP, Place, find_place, parse_keep
 from slurm_dispatch.watch.prepare import choose_once, open_place
 from slurm_dispatch.watch.turn import last_run
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Mapping
 
     from slurm_dispatch.model.publication import Publication
 
@@ -75,7 +76,7 @@ class Execution:
         if self.shared:
             raise _shared()
         root = open_root(self.root)
-        return _publish(root, self.epoch, self.attempt, os.fspath(path), step, environment=os.environ, **options)  # type: ignore[arg-type]
+        return _publish(root, self.epoch, self.attempt, os.fspath(path), step, **options)  # type: ignore[arg-type]
 
     def keep_best(
         self, path: str | os.PathLike[str], step: int, *, metric: str, score: float, greater_is_better: bool
@@ -165,18 +166,15 @@ def publish(
         raise UsageError("epoch and attempt go together", hint="inside a job leave both out")
     place = None if epoch is not None else _place(os.environ, root)
     if place is None:
-        where = root or os.environ.get("DISPATCH_CHECKPOINT")
-        if not where:
-            raise UsageError("there is no checkpoint root", hint="give root=")
-        opened, whose, which = open_root(where), check_attempt(attempt or ""), epoch or 0
+        opened, whose, which = open_root(_root(root)), check_attempt(attempt or ""), epoch or 0
         opened.make_execution(whose)
     elif place.shared:
         raise _shared()
     else:
         opened, whose, which = open_place(place), place.attempt, place.epoch
     return _publish(
-        opened, which, whose, os.fspath(path), step, environment=os.environ, pattern=pattern, copy=copy,
-        sync=sync, allow_step_back=allow_step_back,
+        opened, which, whose, os.fspath(path), step, pattern=pattern, copy=copy, sync=sync,
+        allow_step_back=allow_step_back,
     )
 
 
@@ -230,7 +228,6 @@ def _publish(
     path: str,
     step: int,
     *,
-    environment: Mapping[str, str],
     pattern: str | None = None,
     copy: bool = False,
     sync: bool = False,
@@ -246,7 +243,7 @@ def _publish(
     seen = look(os.path.join(root.raw, relative))
     if seen is not None and seen.torn is not None:
         raise BadDataError(f"save {show(path)} is not whole: {show(seen.torn or path)} is cut")
-    if probe(root, attempt).links:
+    if _links(root.path, attempt):
         relative = _kept(root, attempt, relative, seen, copy)
     elif seen is not None and read_manifest(root, relative) is None:
         write_manifest(root, relative, manifest_of(seen, Proof.PROVED))
@@ -257,7 +254,7 @@ def _publish(
                 hint="each save needs a name of its own, with its step in it",
             )
     publication = root.publish(epoch, step, relative, attempt=attempt, sync=sync)
-    _thin(root, epoch, attempt, environment, pattern)
+    _thin(root, epoch, attempt, pattern)
     return publication
 
 
@@ -277,12 +274,16 @@ def _kept(root: CheckpointRoot, attempt: str, relative: bytes, seen: Look | None
     raise trouble or BadDataError(f"save {show(relative)} is still being written", hint="publish it when it is whole")
 
 
-def _thin(
-    root: CheckpointRoot, epoch: int, attempt: str, environment: Mapping[str, str], pattern: str | None
-) -> None:
+@functools.lru_cache(maxsize=16)
+def _links(root: str, attempt: str) -> bool:
+    """Whether saves can be kept here: tried once by a process, and not at each save."""
+    return probe(open_root(root), attempt).links
+
+
+def _thin(root: CheckpointRoot, epoch: int, attempt: str, pattern: str | None) -> None:
     """As the ``dispatch-watch`` that started this process was told; one beside, which may have been told otherwise,
     thins itself. Nothing here is an error: the save is published."""
-    said = environment.get(KEEP)
+    said = os.environ.get(KEEP)
     try:
         if said is None:
             run = last_run(root, attempt)
@@ -291,21 +292,8 @@ def _thin(
             numbers = parse_keep(said)
         if numbers is not None:
             own, whole = numbers
-            is_save = None if pattern is None else _is_save(pattern)
+            is_save = None if pattern is None else saves_of([parse_pattern(pattern)])
             thin(root, attempt, epoch=epoch, keep_own=own, keep_root=whole, is_save=is_save)
             drop_outdone(root, attempt)
     except (BadDataError, StoreError):
         return
-
-
-def _is_save(text: str) -> Callable[[bytes], bool] | None:
-    components = parse_pattern(text).components
-    if len(components) != 1:
-        return None
-
-    def matches(raw: bytes) -> bool:
-        name = os.fsdecode(raw)
-        match = None if is_temporary(name) else components[0].match(name)
-        return match is not None and match.trouble is None
-
-    return matches

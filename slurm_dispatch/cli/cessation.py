@@ -11,6 +11,7 @@ import click
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+    from slurm_dispatch.config.site import Site
     from slurm_dispatch.records.cessation import AskedExecution
     from slurm_dispatch.slurm.port import Unknown
 
@@ -47,8 +48,13 @@ def command(*, fields: bool, timeout: float) -> int:
     return STATUS[answer.answer]
 
 
-def reasons_of(execution: AskedExecution, timeout_s: float) -> Mapping[str, str] | Unknown:
-    """Why nodes are drained, where that matters at all."""
+def reasons_of(
+    execution: AskedExecution, timeout_s: float, site: Site | None = None
+) -> Mapping[str, str] | Unknown:
+    """Why nodes are drained, where that matters at all.
+
+    :param site: the settings of this host, unless they are known.
+    """
     from slurm_dispatch.config.site import load_site
     from slurm_dispatch.slurm.cessation import reasons_on
     from slurm_dispatch.slurm.commands import commands_environment
@@ -56,7 +62,7 @@ def reasons_of(execution: AskedExecution, timeout_s: float) -> Mapping[str, str]
 
     if not any(word.clean for word in execution.words):
         return Unknown("not asked")
-    site = load_site()
+    site = load_site() if site is None else site
     return reasons_on(execution.cluster, commands_environment(site.slurm_bin or ""), timeout_s, site.cluster or "")
 
 

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from slurm_dispatch.cli.main import say
+from slurm_dispatch.cli.where import json_option
 from slurm_dispatch.errors import NotAllowedError, StoreError, UsageError, show
 
 if TYPE_CHECKING:
@@ -30,7 +31,7 @@ NO_RECORD = "no record of a job of this root is here: what is removed is said by
 @click.option("--ended", multiple=True, metavar="ATTEMPT", help="An execution that you know to be over.")
 @click.option("--pattern", metavar="GLOB", help="What the training calls its saves (checkpoint-{step}).")
 @click.option("--dry-run", is_flag=True, help="Remove nothing; say what would go.")
-@click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+@json_option
 def command(
     *,
     root: str,
@@ -159,15 +160,7 @@ def carry_out(root: CheckpointRoot, found: Plan) -> tuple[tuple[bytes, ...], tup
     from slurm_dispatch.cli.layout import Progress
     from slurm_dispatch.store.outranked import remove_all
 
-    progress, paths = Progress("removed"), found.paths
-    count = 0
-
-    def done(_: bytes) -> None:
-        nonlocal count
-        count += 1
-        progress(count, len(paths))
-
-    return remove_all(root, paths, done)
+    return remove_all(root, found.paths, Progress("removed"))
 
 
 def lines(root: CheckpointRoot, found: Plan, removed: Sequence[bytes], *, dry_run: bool) -> list[str]:

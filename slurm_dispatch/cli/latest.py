@@ -31,13 +31,13 @@ def command(root: str | None, fallback: bool, verify: bool, timeout: float, as_j
     """Print the absolute path of the save to resume from, or its s3://...
 
     --verify compares the save's names, sizes and times (in S3 names, sizes and entity tags) with what they were when
-    it was published, and looks into the files that have a structure of their own (not in S3; their bytes are not all
-    read). One that does not pass is an error; with --fallback the next one that passes is printed.
+    it was published, and looks into the files that have a structure of their own (their bytes are not all read). One
+    that does not pass is an error; with --fallback the next one that passes is printed.
 
     Example: python train.py --resume "$(dispatch latest --verify)"
 
     Exit codes: 0 printed; 66 there is no publication; 65 a name does not parse, or the save is gone or does not pass;
-    74 it could not be looked: never the same as none.
+    74 it could not be looked: never the same as none; 78 the settings for S3 are wrong.
     """
     opened = open_store(the_root(root), say=say, timeout_s=timeout)
     save = opened.latest(fallback=fallback)

@@ -55,7 +55,8 @@ def command(root: str | None, timeout: float, as_json: bool) -> None:
 
     Example: dispatch ls --root /scratch/run1
 
-    Exit codes: 0 listed, also where there are none; 65 a name does not parse; 74 something could not be looked at.
+    Exit codes: 0 listed, also where there are none; 65 a name does not parse; 74 something could not be looked at;
+    78 the settings for S3 are wrong.
     """
     opened = open_store(the_root(root), say=say, timeout_s=timeout)
     rows, trouble = states(opened)

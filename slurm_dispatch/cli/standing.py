@@ -96,16 +96,13 @@ class Executions:
         return self._here
 
     def _why_drained(self, execution: AskedExecution) -> Mapping[str, str] | Unknown:
-        from slurm_dispatch.slurm.cessation import reasons_on
-        from slurm_dispatch.slurm.commands import commands_environment
+        from slurm_dispatch.cli.cessation import reasons_of
         from slurm_dispatch.slurm.port import Unknown
 
         if self._site is None or not any(word.clean for word in execution.words):
             return Unknown("not asked")
         if execution.cluster not in self._reasons:
-            environment = commands_environment(self._site.slurm_bin or "")
-            home = self._site.cluster or ""
-            self._reasons[execution.cluster] = reasons_on(execution.cluster, environment, ASK_S, home)
+            self._reasons[execution.cluster] = reasons_of(execution, ASK_S, self._site)
         return self._reasons[execution.cluster]
 
 

@@ -18,8 +18,6 @@ from slurm_dispatch.api import Execution, execution
 if TYPE_CHECKING:
     from slurm_dispatch.model.publication import Publication
 
-METADATA = ".metadata"
-
 
 def async_save(
     state_dict: dict[str, Any],

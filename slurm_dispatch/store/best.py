@@ -24,12 +24,12 @@ from slurm_dispatch.errors import AbsentError, BadDataError, StoreError, Transie
 from slurm_dispatch.model.epoch import parse_epoch
 from slurm_dispatch.store.folders import list_fresh, make, tries
 from slurm_dispatch.store.keep import remove_out_of_sight, same_save
+from slurm_dispatch.store.outranked import BEST
 from slurm_dispatch.store.transfer import transfer
 
 if TYPE_CHECKING:
     from slurm_dispatch.store.root import CheckpointRoot
 
-FOLDER = b"best"
 RECORD = "best"
 SIZE_MAX = 64 * 1024
 VERSION = 1
@@ -103,7 +103,7 @@ def keep_best(
         replace_whole(folder, RECORD, content, mode=root.modes().file, sync=True)
     except OSError as error:
         raise store_error(error, "writing", os.path.join(folder, RECORD)) from error
-    _remove_others(os.path.join(root.raw, b"exec", attempt.encode("ascii"), FOLDER), path)
+    _remove_others(os.path.join(root.raw, b"exec", attempt.encode("ascii"), BEST), path)
     return Best(metric, score, greater_is_better, epoch, step, os.fsdecode(path))
 
 
@@ -187,7 +187,7 @@ def drop_outdone(root: CheckpointRoot, attempt: str) -> tuple[bytes, ...]:
             if theirs is None or theirs.epoch >= own.epoch or theirs.beats(own.score):
                 continue
             if theirs.same_measure(own.metric, own.greater_is_better):
-                folder = b"/".join((b"exec", other.encode("ascii"), FOLDER))
+                folder = b"/".join((b"exec", other.encode("ascii"), BEST))
                 names = [folder + b"/" + name for name in root.entries(folder)]
                 gone += [path for path in names if root.remove(path)]
         except (BadDataError, StoreError):
@@ -197,7 +197,7 @@ def drop_outdone(root: CheckpointRoot, attempt: str) -> tuple[bytes, ...]:
 
 def _take(root: CheckpointRoot, attempt: str, source: bytes, copy: bool) -> bytes:
     """Links or copies of ``source`` in ``best/``; what is there already and is the same stays."""
-    folder = root.make_in_execution(attempt, FOLDER)
+    folder = root.make_in_execution(attempt, BEST)
     name = os.path.basename(source)
     for number in range(1, NAMES_MAX):
         place = folder if number == 1 else os.path.join(folder, b"%d" % number)

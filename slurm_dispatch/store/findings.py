@@ -6,9 +6,9 @@ import os
 from typing import TYPE_CHECKING
 
 from slurm_dispatch.errors import CannotCreateError, show, store_error
-from slurm_dispatch.model.publication import PREFIX_LENGTH
 from slurm_dispatch.store import probe as probing
 from slurm_dispatch.store.roots import Answer, Finding
+from slurm_dispatch.store.saves import longest_path
 
 if TYPE_CHECKING:
     from slurm_dispatch.store.root import CheckpointRoot
@@ -31,8 +31,8 @@ def findings(root: CheckpointRoot, attempt: str) -> list[Finding]:
     finally:
         _remove(os.path.join(folder, ".dispatch"), folder, *([] if was_there else [executions]))
     limit = root.name_max()
-    longest = max(0, (limit - PREFIX_LENGTH) * 5 // 8)
-    found.append(Finding("names", Answer.PROVED, f"{limit} bytes: paths of saves of {longest} bytes at most"))
+    carried = f"{limit} bytes: paths of saves of {longest_path(limit)} bytes at most"
+    found.append(Finding("names", Answer.PROVED, carried))
     return found
 
 

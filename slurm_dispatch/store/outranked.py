@@ -20,7 +20,7 @@ from slurm_dispatch.store.tree import LEFTOVER
 from slurm_dispatch.store.whole import final_name
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping, Sequence
+    from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 
     from slurm_dispatch.model.publication import Publication
     from slurm_dispatch.store.root import CheckpointRoot
@@ -158,23 +158,23 @@ class Candidates:
 
 
 def remove_all(
-    root: CheckpointRoot, paths: Iterable[bytes], done: Callable[[bytes], None] | None = None
+    root: CheckpointRoot, paths: Collection[bytes], progress: Callable[[int, int], None] | None = None
 ) -> tuple[tuple[bytes, ...], tuple[str, ...]]:
     """Remove candidates, one after the other.
 
-    :param done: called after each that is gone.
+    :param progress: called after each, gone or not, with (how many, of how many).
     :returns: (what this call removed, one line for each that could not be removed).
     """
     removed: list[bytes] = []
     trouble: list[str] = []
-    for path in paths:
+    for number, path in enumerate(paths, start=1):
         try:
             if root.remove(path):
                 removed.append(path)
         except StoreError as error:
             trouble.append(str(error))
-        if done is not None:
-            done(path)
+        if progress is not None:
+            progress(number, len(paths))
     return tuple(removed), tuple(trouble)
 
 

@@ -67,11 +67,16 @@ def _plainly(root: bytes, own: list[bytes], path: bytes) -> tuple[bytes, os.stat
     return relative, found
 
 
+def longest_path(limit: int) -> int:
+    """Bytes of the longest path of a save that a publication's name of ``limit`` bytes carries."""
+    return max(0, (limit - PREFIX_LENGTH) * 5 // 8)
+
+
 def check_length(relative: bytes, limit: int) -> None:
     """Refuse a path for which the publication's name would be longer than ``limit`` bytes, the filesystem's own."""
     length = PREFIX_LENGTH + -(-len(relative) * 8 // 5)
     if length > limit:
-        longest = max(0, (limit - PREFIX_LENGTH) * 5 // 8)
+        longest = longest_path(limit)
         raise BadDataError(
             f"the save's path {show(relative)} has {len(relative)} bytes",
             hint=f"this filesystem's names of {limit} bytes carry at most {longest}; use shorter folder names",
