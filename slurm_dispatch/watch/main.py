@@ -89,10 +89,10 @@ def _work(place: Place, options: command_line.Options, environment: dict[str, st
     def work() -> bytes:
         if place.shared:
             if not place.first:
-                return follow_shared(place, timeout_s=options.timeout_s).encode()
+                return follow_shared(place, supervisor=runner.pid, timeout_s=options.timeout_s).encode()
             return prepare_shared(place, runner=runner, judge=Judge(options)).encode()
         if not place.first:
-            return follow(place, timeout_s=options.timeout_s).encode()
+            return follow(place, supervisor=runner.pid, timeout_s=options.timeout_s).encode()
         return prepare(
             place, start_from=start_from, copy=options.copy, runner=runner, judge=Judge(options)
         ).encode()

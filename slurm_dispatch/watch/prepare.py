@@ -166,7 +166,7 @@ def read(place: Place) -> Prepared:
     return _prepared(root, place, choice)
 
 
-def follow(place: Place, *, timeout_s: float) -> Prepared:
+def follow(place: Place, *, supervisor: int, timeout_s: float) -> Prepared:
     """Every other rank: wait for the first one's choice.
 
     :raises TransientError: there is none after ``timeout_s`` seconds.
@@ -178,19 +178,19 @@ def follow(place: Place, *, timeout_s: float) -> Prepared:
             return None
         return _prepared(root, place, choice)
 
-    return wait_for_first(place, chosen, "the choice of rank 0", timeout_s=timeout_s)
+    return wait_for_first(place, chosen, "the choice of rank 0", supervisor=supervisor, timeout_s=timeout_s)
 
 
 def wait_for_first(
-    place: Place, find: Callable[[CheckpointRoot], Prepared | None], what: str, *, timeout_s: float
+    place: Place, find: Callable[[CheckpointRoot], Prepared | None], what: str, *, supervisor: int, timeout_s: float
 ) -> Prepared:
     """Look into the root again and again until the first rank has done what the others wait for.
 
+    :param supervisor: the process that waits for the answer. It can have ended before this one has begun.
     :param find: what it made of the root; ``None``, or :class:`AbsentError`: not yet.
     :raises TransientError: it has not after ``timeout_s`` seconds.
     """
     ends_at = time.monotonic() + timeout_s
-    supervisor = os.getppid()
     while True:
         try:
             found = find(open_root(place.root))

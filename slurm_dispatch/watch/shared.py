@@ -55,7 +55,7 @@ def prepare_shared(place: Place, *, runner: Runner, judge: Judge) -> Prepared:
     )
 
 
-def follow_shared(place: Place, *, timeout_s: float) -> Prepared:
+def follow_shared(place: Place, *, supervisor: int, timeout_s: float) -> Prepared:
     """Every other rank: wait until the first one has claimed the root, since it may be another job's.
 
     :raises TransientError: it has not after ``timeout_s`` seconds.
@@ -64,7 +64,7 @@ def follow_shared(place: Place, *, timeout_s: float) -> Prepared:
     def claimed(root: CheckpointRoot) -> Prepared | None:
         return None if last_run(root, place.attempt) is None else Prepared(root.path, None, None, None)
 
-    return wait_for_first(place, claimed, "rank 0", timeout_s=timeout_s)
+    return wait_for_first(place, claimed, "rank 0", supervisor=supervisor, timeout_s=timeout_s)
 
 
 class SharedSaves:

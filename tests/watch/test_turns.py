@@ -12,7 +12,10 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from slurm_dispatch.errors import TransientError
 from slurm_dispatch.store.root import open_root
+from slurm_dispatch.watch.place import Place
+from slurm_dispatch.watch.prepare import follow
 from slurm_dispatch.watch.turn import claim_run, end_run, is_gone, last_run, this_process
 from tests.watch.rig import DEADLINE_S, TRAINER, Scene, session, until
 from tests.watch.test_signals import _script
@@ -73,6 +76,13 @@ def test_a_rank_that_waits_can_be_ended(scene: Scene, name: str) -> None:
     until(lambda: session(helper.process.pid) == [], "the end of the process that waits")
     assert helper.end() == -number
     assert helper.lines == []
+
+
+def test_a_rank_whose_helper_ended_before_it_began_to_wait_does_not_wait(tmp_path: Path) -> None:
+    """The helper was ended in the moment in which it had forked the process that waits."""
+    place = Place(str(tmp_path), None, 0, "attempt0000000000000")
+    with pytest.raises(TransientError, match="the helper that waited for the choice of rank 0 was ended"):
+        follow(place, supervisor=os.getppid() + 1, timeout_s=600.0)
 
 
 def test_a_second_turn_chooses_anew(scene: Scene) -> None:
