@@ -30,8 +30,8 @@ def command(root: str | None, every: bool, as_json: bool) -> None:
     """Check ROOT (default: DISPATCH_CHECKPOINT) and change nothing.
 
     Every name must parse; every published save must be there, as it was when it was published, and whole by its own
-    structure (what dispatch removed is fine, unless it is the latest). Saves without a publication, executions and
-    the latest are listed.
+    structure and by the marker and the index that its saver writes (what dispatch removed is fine, unless it is the
+    latest). Saves without a publication, executions and the latest are listed.
 
     SAVE is whole, torn, changed, gone (it went, and not by dispatch), removed (by dispatch), unrecorded (published
     without a manifest) or unknown (it could not be looked at).

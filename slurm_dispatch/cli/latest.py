@@ -31,8 +31,8 @@ def command(root: str | None, fallback: bool, verify: bool, timeout: float, as_j
     """Print the absolute path of the save to resume from, or its s3://...
 
     --verify compares the save's names, sizes and times (in S3 names, sizes and entity tags) with what they were when
-    it was published, and looks into the files that have a structure of their own (their bytes are not all read). One
-    that does not pass is an error; with --fallback the next one that passes is printed.
+    it was published, and looks into the files that have a structure of their own and into what its saver lists (their
+    bytes are not all read). One that does not pass is an error; with --fallback the next one that passes is printed.
 
     Example: python train.py --resume "$(dispatch latest --verify)"
 
