@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
     from slurm_dispatch.model.publication import Publication
-    from slurm_dispatch.store.root import CheckpointRoot
+    from slurm_dispatch.store.roots import Root
 
 
 class Standing(str, Enum):
@@ -92,7 +92,7 @@ class Plan:
 
 
 def plan(
-    root: CheckpointRoot,
+    root: Root,
     rules: Rules,
     standing: Callable[[str], Known],
     is_save: Callable[[bytes], bool] | None = None,

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
 
     from slurm_dispatch.model.publication import Publication
-    from slurm_dispatch.store.root import CheckpointRoot
+    from slurm_dispatch.store.roots import Root
 
 BEST = b"best"
 """The folder in an execution's own that is pinned."""
@@ -39,7 +39,7 @@ def by_attempt(publications: Iterable[Publication]) -> dict[str, list[Publicatio
     return found
 
 
-def epochs_of(root: CheckpointRoot, published: Mapping[str, Sequence[Publication]]) -> dict[str, int | None]:
+def epochs_of(root: Root, published: Mapping[str, Sequence[Publication]]) -> dict[str, int | None]:
     """The greatest epoch that each execution is known to have, from what it published and chose.
 
     ``None``: nothing tells, or its choice could not be read; such an execution may be anything.
@@ -76,7 +76,7 @@ class Candidates:
 
     def __init__(
         self,
-        root: CheckpointRoot,
+        root: Root,
         stay: Iterable[bytes],
         is_save: Callable[[bytes], bool] | None = None,
         listed: dict[bytes, frozenset[bytes]] | None = None,
@@ -158,7 +158,7 @@ class Candidates:
 
 
 def remove_all(
-    root: CheckpointRoot, paths: Iterable[bytes], done: Callable[[bytes], None] | None = None
+    root: Root, paths: Iterable[bytes], done: Callable[[bytes], None] | None = None
 ) -> tuple[tuple[bytes, ...], tuple[str, ...]]:
     """Remove candidates, one after the other.
 

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Protocol
 
 if TYPE_CHECKING:
     from slurm_dispatch.model.publication import Publication
+    from slurm_dispatch.store.notes import Notes
     from slurm_dispatch.store.root import Highest, Save
 
 
@@ -33,6 +34,9 @@ class Root(Protocol):
 
     def owners(self) -> dict[int, str]:
         """The job of each generation that was claimed here, rising."""
+
+    def notes(self, attempt: str) -> Notes:
+        """The execution's notes; on a folder its own must be made before one is left."""
 
     def executions(self) -> list[str]:
         """The attempts of which something is there, sorted."""

@@ -17,7 +17,7 @@ from slurm_dispatch.store.outranked import Candidates, by_attempt, epochs_of, gr
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from slurm_dispatch.store.root import CheckpointRoot
+    from slurm_dispatch.store.roots import Root
 
 KEEP_OWN = 2
 KEEP_ROOT = 3
@@ -38,7 +38,7 @@ class Thinned:
 
 
 def thin(
-    root: CheckpointRoot,
+    root: Root,
     attempt: str,
     *,
     epoch: int,
