@@ -8,14 +8,20 @@ import signal
 import time
 from typing import TYPE_CHECKING
 
-from slurm_dispatch.errors import NothingThereError, NotResumedError, ServiceAwayError, StalledError, StoreError
+from slurm_dispatch.errors import (
+    AbsentError,
+    NothingThereError,
+    NotResumedError,
+    ServiceAwayError,
+    StalledError,
+    StoreError,
+)
 from slurm_dispatch.model.outcome import Outcome
-from slurm_dispatch.store.root import open_root
 from slurm_dispatch.watch import slurmconf
 from slurm_dispatch.watch.apart import apart
 from slurm_dispatch.watch.hearing import STOP, Hearing
 from slurm_dispatch.watch.say import say
-from slurm_dispatch.watch.session import Session, silent
+from slurm_dispatch.watch.session import Session, open_to_look, silent
 from slurm_dispatch.watch.turn import ask_finish, last_run, read_end
 
 if TYPE_CHECKING:
@@ -200,10 +206,11 @@ def finish(place: Place, *, status: int | None, timeout_s: float) -> int:
     """
 
     def ask() -> bytes:
-        root = open_root(place.root)
-        if not os.path.isdir(os.path.join(root.execution(place.attempt), ".dispatch")):
-            raise NothingThereError("there is no dispatch-watch --beside in this execution")
-        run = last_run(root, place.attempt)
+        root = open_to_look(place)
+        try:
+            run = last_run(root, place.attempt)
+        except AbsentError:
+            run = None
         if run is None or (run.runner is not None and not run.runner.beside):
             raise NothingThereError("there is no dispatch-watch --beside in this execution")
         if not run.ended:
@@ -213,7 +220,7 @@ def finish(place: Place, *, status: int | None, timeout_s: float) -> int:
     number = int(apart(ask, timeout_s, "the checkpoint root"))
 
     def answer() -> bytes:
-        root = open_root(place.root)
+        root = open_to_look(place)
         over, found = read_end(root, place.attempt, number)
         if over:
             return str(found or 0).encode("ascii")

@@ -56,7 +56,9 @@ def _main(arguments: list[str], environment: dict[str, str]) -> int:
         return 0
     if options.command:
         words.check(options.command)
-    place = find_place(environment, root=options.root, require_managed=options.require_managed)
+    place = find_place(
+        environment, root=options.root, require_managed=options.require_managed, local=options.from_dir, remote=True
+    )
     if options.stall_s is None and environment.get(STALL):
         options.stall_s = _stall(environment[STALL])
     if options.finish:
@@ -77,10 +79,13 @@ def _stall(text: str) -> float:
 def _work(place: Place, options: command_line.Options, environment: dict[str, str]) -> int:
     from slurm_dispatch.watch.apart import apart
     from slurm_dispatch.watch.judge import Judge
+    from slurm_dispatch.watch.local import is_remote, local_folder
     from slurm_dispatch.watch.prepare import Prepared, follow, prepare
     from slurm_dispatch.watch.shared import follow_shared, prepare_shared
     from slurm_dispatch.watch.turn import this_process
 
+    if is_remote(place):
+        local_folder(place)  # refused before anything is asked of the store
     if place.job is None and place.first:
         say(f"not managed: this run has epoch 0, below all others of {place.root}")
     runner = this_process(os.getpid(), beside=options.beside)
@@ -94,8 +99,9 @@ def _work(place: Place, options: command_line.Options, environment: dict[str, st
         if not place.first:
             return follow(place, timeout_s=options.timeout_s).encode()
         return prepare(
-            place, start_from=start_from, copy=options.copy, runner=runner, judge=Judge(options)
-        ).encode()
+            place, start_from=start_from, copy=options.copy, runner=runner, judge=Judge(options),
+            timeout_s=options.timeout_s,
+        ).encode()  # fmt: skip
 
     # A little longer than what waits inside, so that the better message comes first.
     prepared = Prepared.decode(apart(work, options.timeout_s + 5, f"the checkpoint root {place.root}"))
