@@ -81,13 +81,13 @@ def result_of(key: str, state: State) -> Result:
     :raises BadDataError: the folder is gone.
     :raises StoreError: it could not be looked.
     """
+    from slurm_dispatch.anyroot import open_folder_root
     from slurm_dispatch.store.best import read_best
-    from slurm_dispatch.store.root import open_root
 
     execution = completed(key, state)
     if not state.spec.root:
         raise NothingThereError(f"job {key} has no checkpoint root")
-    root = open_root(state.spec.root, say=say)
+    root = open_folder_root(state.spec.root, say=say)
     epoch, attempt = int(execution.epoch), execution.attempt
     if state.spec.shared:
         return Result(key, epoch, attempt, root.path, None, None, None)

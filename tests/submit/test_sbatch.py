@@ -268,7 +268,11 @@ def test_our_directives(scene: Scene) -> None:
         ("--checkpoint a%j", "%j"),
         ('--checkpoint "a', "quote"),
         ("--on failed:explode", "explode"),
-        ("--checkpoint s3://b/k", "folder"),
+        ("--checkpoint gs://b/k", "s3://BUCKET/PREFIX"),
+        ("--checkpoint s3://", "not plain"),
+        ("--checkpoint s3://bucket/a/../b", "not plain"),
+        ("--checkpoint s3://x/a", "no bucket"),
+        ("--checkpoint s3://bucket/a --shared-checkpoint", "--shared-checkpoint is for a folder"),
     ],
 )
 def test_wrong_directives(scene: Scene, line: str, words: str) -> None:
