@@ -65,6 +65,8 @@ class S3Root:
         """The greatest name that this process has seen or made; no listing lowers it."""
         self._proved: set[str] = set()
 
+    takes_links = False
+
     # Whose root it is
 
     def claim(self, job: str, generation: int) -> None:

@@ -77,6 +77,8 @@ class CheckpointRoot:
         self._said: set[str] = set()
         self._name_max = 0  # not asked yet
 
+    takes_links = True
+
     # Whose root it is
 
     def claim(self, job: str, generation: int) -> None:

@@ -23,6 +23,10 @@ class Root(Protocol):
     def path(self) -> str:
         """How it is called: an absolute path, or ``s3://bucket/prefix``."""
 
+    @property
+    def takes_links(self) -> bool:
+        """Whether who resumes from a save has links of its own, so that the save may go meanwhile."""
+
     def claim(self, job: str, generation: int) -> None:
         """Make the generation the job's, exclusive and durable; the same job may claim again.
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from slurm_dispatch.anyroot import open_store
 from slurm_dispatch.s3.root import S3Root
 from tests.s3.stub import BUCKET
-from tests.watch.rig import Scene
+from tests.watch.rig import Scene, until
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -59,6 +59,9 @@ class RemoteScene(Scene):
 
     def published(self) -> list[tuple[int, int]]:
         return [(one.epoch // 10**6, one.step) for one in self.publications()]
+
+    def until_published(self, number: int, step: int) -> None:
+        until(lambda: (number, step) in self.published(), f"step {step} of execution {number}")
 
     def local(self, number: int = 1) -> Path:
         """The folder that execution ``number`` saves into."""

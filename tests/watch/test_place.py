@@ -111,7 +111,8 @@ def test_a_root_in_s3() -> None:
     with pytest.raises(UsageError, match="s3://bucket/run") as caught:
         find_place({}, root="s3://bucket/run")
     assert "--from DIR" in caught.value.line()
-    place = find_place(SLURM | {"SLURM_STEP_ID": "0", "SLURM_LOCALID": "3"}, root="s3://bkt/p/", local="/d", remote=True)
+    step = {"SLURM_STEP_ID": "0", "SLURM_LOCALID": "3"}
+    place = find_place(SLURM | step, root="s3://bkt/p/", local="/d", remote=True)
     assert (place.root, place.local, place.local_rank) == ("s3://bkt/p", "/d", 3)
     with pytest.raises(UsageError, match="the command saves into it"):
         find_place({}, root="/r", local="/d", remote=True)

@@ -5,10 +5,12 @@ from __future__ import annotations
 import json
 import os
 import signal
+import sys
 from typing import TYPE_CHECKING
 
 import pytest
 
+from slurm_dispatch.s3.manifest import state_of
 from tests.s3.fixtures import no_aws_files, stub
 from tests.watch.remote import RemoteScene
 from tests.watch.rig import until
@@ -40,8 +42,6 @@ def test_a_save_is_uploaded_and_published(remote: RemoteScene, stub: Stub) -> No
     assert helper.has_said("uploading exec/attempt1/kept/checkpoint-7")
     root = remote.opened
     assert root.executions() == ["attempt1"]
-    from slurm_dispatch.s3.manifest import state_of
-
     assert [str(state_of(root, one)) for one in root.listing()] == ["proved", "proved"]
 
 
@@ -72,8 +72,6 @@ def test_the_next_execution_resumes_from_a_local_copy(remote: RemoteScene, stub:
 def test_the_command_gets_the_local_paths(remote: RemoteScene) -> None:
     assert remote.train("save 5").end() == 0
     words = ["import json,os,sys; json.dump(dict(os.environ), open(sys.argv[1], 'w'))", str(remote.gates / "seen")]
-    import sys
-
     helper = remote.helper("--from", str(remote.disk), "--", sys.executable, "-c", *words, number=2)
     assert helper.end() == 0, helper.said
     seen = json.loads((remote.gates / "seen").read_text())
@@ -90,8 +88,6 @@ def test_a_save_that_goes_while_it_is_brought_is_asked_for_again(remote: RemoteS
     assert remote.train("save 5 save 7", "--done", "done", "--no-thin").end() == 0
     gone = "run/exec/attempt1/kept/checkpoint-7/weights"
     kept = dict(stub.objects)
-    from slurm_dispatch.s3.transfer import download  # noqa: F401 - the client is loaded before the fault
-
     fault = stub.fault("answer", method="GET", key=gone, status=404, code="NoSuchKey", times=1)
     second = remote.train("save 8", number=2)
     assert second.end() == 0, second.said
@@ -190,7 +186,7 @@ def test_old_saves_are_thinned_in_the_store_and_not_on_the_disk(remote: RemoteSc
     """The same rules as on a folder; what the saver wrote is the saver's to rotate."""
     first = remote.train("".join(f"save {n} wait s{n} " for n in (1, 2, 3, 4, 5)), "--done", "done", "--keep", "2,2")
     for step in (1, 2, 3, 4, 5):
-        until(lambda step=step: (1, step) in remote.published(), f"step {step}")
+        remote.until_published(1, step)
         remote.open(f"s{step}")
     assert first.end() == 0, first.said
     there = {key.split("/")[4] for key in stub.objects if "/kept/" in key}
@@ -198,7 +194,7 @@ def test_old_saves_are_thinned_in_the_store_and_not_on_the_disk(remote: RemoteSc
     assert sorted(os.listdir(remote.local())) == [f"checkpoint-{n}" for n in (1, 2, 3, 4, 5)]
     second = remote.train("save 6 wait s6 save 7 wait s7", "--done", "done", "--keep", "1,1", number=2)
     for step in (6, 7):
-        until(lambda step=step: (2, step) in remote.published(), f"step {step}")
+        remote.until_published(2, step)
         remote.open(f"s{step}")
     assert second.end() == 0, second.said
     assert {key.split("/")[4] for key in stub.objects if "/kept/" in key} == {"checkpoint-7"}
@@ -206,8 +202,6 @@ def test_old_saves_are_thinned_in_the_store_and_not_on_the_disk(remote: RemoteSc
 
 
 def test_one_file_is_published_each_time_that_it_is_written(remote: RemoteScene, stub: Stub) -> None:
-    import sys
-
     code = (
         "import os,sys,time,zipfile\n"
         "d,g=sys.argv[1:]\n"
