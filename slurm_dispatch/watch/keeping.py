@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from slurm_dispatch.s3.root import S3Root
     from slurm_dispatch.store.root import CheckpointRoot
     from slurm_dispatch.store.whole import Look, Proof
+    from slurm_dispatch.watch.objects import Objects
 
 _DIGEST = re.compile(rb"[0-9a-f]{12}\Z")
 
@@ -153,6 +154,42 @@ class Uploaded:
         return self._root.bucket.sent(key, self._root.bucket.deadline()) == token_of(path)
 
 
+class Written:
+    """Keeping of nothing: the saver has written into the root in S3 itself, and its own path is published.
+
+    There are no links in S3, and a copy of every save would be as large as the saves: what the saver removes is gone.
+
+    :param tree: what :meth:`keep` was told of was seen in.
+    """
+
+    def __init__(self, root: S3Root, attempt: str, tree: Objects) -> None:
+        self._root = root
+        self._attempt = attempt
+        self._tree = tree
+
+    def begin(self) -> None:
+        """See :meth:`Keeping.begin`. Nothing is ever half made."""
+
+    def keep(
+        self, path: str, seen: Look, proof: Proof, *, copy: bool | Callable[[bytes], bool], name: str | None = None
+    ) -> bytes | None:
+        """See :meth:`Keeping.keep`."""
+        from slurm_dispatch.s3 import manifest
+
+        relative = self._root.relative_save(self._attempt, path)
+        check_length(relative, self._root.name_max())
+        objects = self._root.save_objects(relative, self._root.bucket.deadline())
+        key = self._root.place.key(relative.decode("utf-8"))
+        if self._tree.entries_of(objects, key) != seen.entries:
+            return None
+        manifest.write_manifest(self._root, relative, manifest.manifest_of(objects, key, proof))
+        return relative
+
+    def holds(self, name: str, path: str) -> bool:
+        """See :meth:`Keeping.holds`. Of a file that is written again and again there is no save of its own here."""
+        return False
+
+
 def same_bytes(one: str, other: str) -> bool:
     """Whether two files are there with the same bytes.
 
@@ -172,4 +209,4 @@ def same_bytes(one: str, other: str) -> bool:
         filecmp.clear_cache()
 
 
-__all__ = ["Keeping", "Linked", "Uploaded", "same_bytes"]
+__all__ = ["Keeping", "Linked", "Uploaded", "Written", "same_bytes"]

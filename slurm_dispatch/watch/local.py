@@ -1,8 +1,9 @@
 """A root in S3 and a folder of this host: where the command saves, and where what it resumes from is brought.
 
-``--from DIR``: the command's folder is ``DIR/<attempt>``, and the save to resume from is
+With ``--from DIR`` the command's folder is ``DIR/<attempt>``, and the save to resume from is
 ``DIR/<attempt>/resume/<digest of its publication>/<its name>``. It has that name only when all of it is there, so
 whoever finds it needs no other sign. Of the tasks of a host the first one brings it and the others wait for it.
+Without it the command itself reads and writes in S3, below ``s3://.../exec/<attempt>``.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ import os
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from slurm_dispatch.errors import AbsentError, CannotCreateError, TransientError, UsageError, show, store_error
+from slurm_dispatch.errors import AbsentError, CannotCreateError, TransientError, show, store_error
 from slurm_dispatch.model.publication import parse_name
 from slurm_dispatch.s3.place import is_place
 from slurm_dispatch.store.choice import Choice, choose_by
@@ -48,17 +49,9 @@ def claim_remote(place: Place, *, timeout_s: float | None = None) -> S3Root:
     return root
 
 
-def local_folder(place: Place) -> str:
-    """``DIR/<attempt>``, made or not.
-
-    :raises UsageError: there is no DIR.
-    """
-    if place.local is None:
-        raise UsageError(
-            f"checkpoint root {show(place.root)} is in S3 and it is not said where the command saves",
-            hint="give --from DIR, a folder on this host's disk",
-        )
-    return os.path.join(place.local, place.attempt)
+def directory(place: Place) -> str:
+    """What ``DISPATCH_DIR`` is: ``DIR/<attempt>``, or the execution's place in S3 itself."""
+    return f"{place.root}/exec/{place.attempt}" if place.local is None else os.path.join(place.local, place.attempt)
 
 
 def make_local(place: Place) -> str:
@@ -66,7 +59,7 @@ def make_local(place: Place) -> str:
 
     :raises StoreError: it cannot be made.
     """
-    folder = local_folder(place)
+    folder = directory(place)
     for path in (os.path.dirname(folder), folder):
         try:
             os.mkdir(path)
@@ -81,7 +74,7 @@ def local_path(place: Place, source: str) -> str:
     """Where this host has, or will have, the save of the publication ``source``."""
     digest = hashlib.sha256(source.encode("ascii")).hexdigest()[:12]
     name = os.path.basename(os.fsdecode(parse_name(source).path))
-    return os.path.join(local_folder(place), "resume", digest, name)
+    return os.path.join(directory(place), "resume", digest, name)
 
 
 def bring(root: S3Root, place: Place, source: str, moving: Callable[[float], None] = lambda _: None) -> str:
@@ -155,6 +148,23 @@ def choose_and_bring(
     raise TransientError(f"what this execution resumes from went each of {TAKES} times that it was chosen")
 
 
+def choose_remote(root: S3Root, place: Place, *, start_from: str | None, again: bool = False) -> Choice:
+    """The execution's choice, made if there is none, where the command reads saves in S3 itself."""
+
+    def take_latest() -> Taken | None:
+        save = root.latest()
+        return None if save is None else Taken(save, save.path)
+
+    def is_there(choice: Choice) -> bool:
+        if choice.source is None:
+            return choice.resume is not None and os.path.lexists(choice.resume)
+        return bool(root.save_objects(parse_name(choice.source).path, root.bucket.deadline(), first=1))
+
+    return choose_by(
+        root, place.attempt, take_latest, epoch=place.epoch, start_from=start_from, again=again, is_there=is_there
+    )
+
+
 def brought(root: S3Root, place: Place, choice: Choice, moving: Callable[[float], None]) -> Choice:
     """The choice with the path of its save on this host, brought if it is not there.
 
@@ -172,6 +182,8 @@ def follow_choice(root: S3Root, place: Place, choice: Choice, moving: Callable[[
     """
     if choice.source is None:
         return choice if choice.resume is None or os.path.lexists(choice.resume) else None
+    if place.local is None:
+        return choice
     path = local_path(place, choice.source)
     if os.path.lexists(path):
         return replace(choice, resume=path)
@@ -188,7 +200,7 @@ def follow_choice(root: S3Root, place: Place, choice: Choice, moving: Callable[[
 
 def read_local(place: Place, choice: Choice) -> Choice:
     """The choice as this host has it: without a path where the save is not here."""
-    if choice.source is None:
+    if choice.source is None or place.local is None:
         return choice
     path = local_path(place, choice.source)
     return replace(choice, resume=path) if os.path.lexists(path) else replace(choice, resume=None, step=None)
@@ -200,6 +212,16 @@ def is_remote(place: Place) -> bool:
 
 
 __all__ = [
-    "bring", "brought", "choose_and_bring", "claim_remote", "follow_choice", "is_remote", "local_folder",
-    "local_path", "make_local", "open_remote", "read_local",
+    "bring",
+    "brought",
+    "choose_and_bring",
+    "choose_remote",
+    "claim_remote",
+    "directory",
+    "follow_choice",
+    "is_remote",
+    "local_path",
+    "make_local",
+    "open_remote",
+    "read_local",
 ]  # fmt: skip

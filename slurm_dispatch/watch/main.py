@@ -79,13 +79,13 @@ def _stall(text: str) -> float:
 def _work(place: Place, options: command_line.Options, environment: dict[str, str]) -> int:
     from slurm_dispatch.watch.apart import apart
     from slurm_dispatch.watch.judge import Judge
-    from slurm_dispatch.watch.local import is_remote, local_folder
+    from slurm_dispatch.watch.local import is_remote
     from slurm_dispatch.watch.prepare import Prepared, follow, prepare
     from slurm_dispatch.watch.shared import follow_shared, prepare_shared
     from slurm_dispatch.watch.turn import this_process
 
-    if is_remote(place):
-        local_folder(place)  # refused before anything is asked of the store
+    if options.single is not None and is_remote(place) and place.local is None:
+        raise UsageError("--single on a root in S3 needs --from DIR, the folder of this host that FILE is in")
     if place.job is None and place.first:
         say(f"not managed: this run has epoch 0, below all others of {place.root}")
     runner = this_process(os.getpid(), beside=options.beside)

@@ -21,6 +21,7 @@ from slurm_dispatch.store.root import CheckpointRoot, open_root
 from slurm_dispatch.store.whole import Proof, look
 from slurm_dispatch.watch import local
 from slurm_dispatch.watch.apart import goes_on
+from slurm_dispatch.watch.tree import DISK
 from slurm_dispatch.watch.turn import Run, Runner, claim_run, last_run
 
 if TYPE_CHECKING:
@@ -31,6 +32,7 @@ if TYPE_CHECKING:
     from slurm_dispatch.store.roots import Root
     from slurm_dispatch.watch.judge import Judge
     from slurm_dispatch.watch.place import Place
+    from slurm_dispatch.watch.tree import Tree
 
 PAUSE_S = 0.2
 """Between two looks of a rank that waits for the first one's choice."""
@@ -122,6 +124,8 @@ def open_any(place: Place) -> Root:
 class _InFolder:
     """A root that is a folder: the command saves into it."""
 
+    tree: Tree = DISK
+
     def __init__(self, place: Place, *, copy: bool) -> None:
         self.root = open_place(place)
         self.directory = self.root.execution(place.attempt)
@@ -144,6 +148,8 @@ class _InFolder:
 class _InBucket:
     """A root in S3: the command saves into a folder of this host."""
 
+    tree: Tree = DISK
+
     def __init__(self, place: Place, *, timeout_s: float | None) -> None:
         self.directory = local.make_local(place)
         self.root = local.claim_remote(place, timeout_s=timeout_s)
@@ -159,12 +165,38 @@ class _InBucket:
         return local.choose_and_bring(self.root, self._place, start_from=start_from, again=again, moving=goes_on)
 
 
-def _hands(place: Place, *, copy: bool = False, timeout_s: float | None = None) -> _InFolder | _InBucket:
+class _ToBucket:
+    """A root in S3: the command saves into it itself."""
+
+    def __init__(self, place: Place, *, timeout_s: float | None) -> None:
+        from slurm_dispatch.watch.objects import Objects
+
+        self.root = local.claim_remote(place, timeout_s=timeout_s)
+        self.tree: Tree = Objects(self.root, place.attempt)
+        self.directory = self.root.execution(place.attempt)
+        self.free_on = self.directory
+        self._place = place
+
+    def probe(self) -> bool:
+        """Done before the claim; saves cannot be kept."""
+        return False
+
+    def choose(self, start_from: str | None, *, again: bool = False) -> Choice:
+        """The execution's choice, made if there is none: the save where it is."""
+        return local.choose_remote(self.root, self._place, start_from=start_from, again=again)
+
+
+_Hands = _InFolder | _InBucket | _ToBucket
+
+
+def _hands(place: Place, *, copy: bool = False, timeout_s: float | None = None) -> _Hands:
     """The root, opened, claimed and ready to be written to.
 
     :param timeout_s: for each call to a store in S3.
     """
-    return _InBucket(place, timeout_s=timeout_s) if local.is_remote(place) else _InFolder(place, copy=copy)
+    if not local.is_remote(place):
+        return _InFolder(place, copy=copy)
+    return (_ToBucket if place.local is None else _InBucket)(place, timeout_s=timeout_s)
 
 
 def prepare(
@@ -181,6 +213,7 @@ def prepare(
     start_from = None if start_from is None else os.path.abspath(start_from)
     hands = _hands(place, copy=copy, timeout_s=timeout_s)
     root = hands.root
+    judge.tree = hands.tree
     for _ in range(ROUNDS):
         before = last_run(root, place.attempt)
         if before is not None and not before.over:
@@ -193,7 +226,7 @@ def prepare(
         if claim_run(root, place.attempt, number, runner):
             # Before the command starts: what it saves itself must show that it resumed.
             left = () if before is None else judge.listing(hands.directory).found
-            known = {one.path: _digest(one.path) for one in left}
+            known = {one.path: _digest(judge, one.path) for one in left}
             prepared = _prepared(hands, place, choice, run=number, links=links)
             return replace(prepared, known=known, left_settles=_may_live_on(before, runner))
     raise StoreError(
@@ -201,9 +234,9 @@ def prepare(
     )
 
 
-def _digest(path: str) -> str:
+def _digest(judge: Judge, path: str) -> str:
     try:
-        seen = look(path, read=False)
+        seen = judge.tree.look(path, read=False)
     except (BadDataError, StoreError):
         seen = None  # a later scan says what is wrong with it
     return "" if seen is None else manifest_of(seen, Proof.ASSUMED).digest
@@ -228,7 +261,7 @@ def read(place: Place) -> Prepared:
     if place.shared:
         return Prepared(place.root, None, None, None)
     remote = local.is_remote(place)
-    directory = local.local_folder(place) if remote else os.path.join(place.root, "exec", place.attempt)
+    directory = local.directory(place) if remote else os.path.join(place.root, "exec", place.attempt)
     try:
         root: Root = local.open_remote(place) if remote else open_root(place.root)
         choice = read_choice(root, place.attempt)
@@ -247,7 +280,7 @@ def follow(place: Place, *, timeout_s: float) -> Prepared:
 
     what = "the choice of rank 0"
     if local.is_remote(place):
-        directory = local.make_local(place)
+        directory = local.directory(place) if place.local is None else local.make_local(place)
         remote = local.open_remote(place, timeout_s=timeout_s)
 
         def here() -> Prepared | None:
@@ -324,7 +357,7 @@ def other_helper(before: Run) -> str:
 
 
 def _prepared(
-    hands: _InFolder | _InBucket,
+    hands: _Hands,
     place: Place,
     choice: Choice,
     *,

@@ -21,6 +21,7 @@ from slurm_dispatch.watch.judge import Judge, Opinion
 from slurm_dispatch.watch.keeping import Linked
 from slurm_dispatch.watch.say import SaidOnce, say
 from slurm_dispatch.watch.scanning import Candidate
+from slurm_dispatch.watch.tree import DISK
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
@@ -31,6 +32,7 @@ if TYPE_CHECKING:
     from slurm_dispatch.watch.options import Options
     from slurm_dispatch.watch.place import Place
     from slurm_dispatch.watch.scanning import Listing
+    from slurm_dispatch.watch.tree import Tree
 
 NOTHING_S = 1800.0
 """After so long without a save the names that are there are said, once."""
@@ -77,6 +79,7 @@ class Publisher:
         *,
         keeping: Keeping | None = None,
         directory: str | None = None,
+        tree: Tree = DISK,
         resumed_step: int | None,
         resumed: str | None = None,
         known: Mapping[str, str] | Iterable[str] = (),
@@ -89,6 +92,7 @@ class Publisher:
         """
         :param keeping: how a save is made the execution's own; links in a root that is a folder, unless given.
         :param directory: where the command saves; unless given, the execution's folder in the root.
+        :param tree: where that is looked at.
         :param resumed_step: the step that the command was given, ``None`` on a first start.
         :param resumed: the save that it was given.
         :param known: saves that were there before this run, see :attr:`Prepared.known`: as long as they are what
@@ -112,7 +116,7 @@ class Publisher:
         self._nothing_s = nothing_s
         self._began = clock()
         self._settling = Settling(options.settle_s)
-        self._judge = Judge(options, resumed=resumed, say=say)
+        self._judge = Judge(options, resumed=resumed, say=say, tree=tree)
         self._once = SaidOnce()
         self._known = known if isinstance(known, dict) else dict.fromkeys(known, "")
         self._left_settles = left_settles

@@ -11,7 +11,7 @@ from slurm_dispatch.errors import DispatchError, TransientError
 from slurm_dispatch.store.root import CheckpointRoot, open_root
 from slurm_dispatch.watch.apart import apart
 from slurm_dispatch.watch.handing import NODE_FOLDER, RECORD, HandingOn
-from slurm_dispatch.watch.keeping import Linked, Uploaded
+from slurm_dispatch.watch.keeping import Linked, Uploaded, Written
 from slurm_dispatch.watch.local import is_remote, open_remote
 from slurm_dispatch.watch.publish import Publisher
 from slurm_dispatch.watch.say import say
@@ -19,6 +19,7 @@ from slurm_dispatch.watch.scanner import RETRY_S, Scanner, Serving, tell_moving
 from slurm_dispatch.watch.shared import SharedSaves
 from slurm_dispatch.watch.single import SinglePublisher
 from slurm_dispatch.watch.stall import Silence
+from slurm_dispatch.watch.tree import DISK
 from slurm_dispatch.watch.turn import end_run, read_again, read_finish
 
 if TYPE_CHECKING:
@@ -29,6 +30,7 @@ if TYPE_CHECKING:
     from slurm_dispatch.watch.options import Options
     from slurm_dispatch.watch.place import Place
     from slurm_dispatch.watch.prepare import Prepared
+    from slurm_dispatch.watch.tree import Tree
 
 RESTART_S = 5.0
 """After the scanning process was killed a new one starts so much later, and after :data:`RETRY_S` if it hung."""
@@ -215,6 +217,7 @@ class Session:
             def alive() -> bool:
                 return os.getppid() == parent
 
+            tree, keeping = _hands(root, place, prepared, functools.partial(tell_moving, events))
             publisher: Publisher | SharedSaves
             if place.shared:
                 publisher = SharedSaves(root.path, options, step=prepared.step, alive=alive)
@@ -223,7 +226,8 @@ class Session:
                     root,
                     place,
                     options,
-                    keeping=_keeping(root, place, prepared, functools.partial(tell_moving, events)),
+                    keeping=keeping,
+                    tree=tree,
                     directory=prepared.directory,
                     resumed_step=prepared.step,
                     resumed=prepared.resume,
@@ -297,12 +301,18 @@ def open_to_look(place: Place) -> CheckpointRoot | S3Root:
     return open_remote(place) if is_remote(place) else open_root(place.root)
 
 
-def _keeping(
+def _hands(
     root: CheckpointRoot | S3Root, place: Place, prepared: Prepared, moving: Callable[[float], None]
-) -> Keeping:
+) -> tuple[Tree, Keeping]:
+    """Where the saves are looked at, and how one is made the execution's own."""
     if isinstance(root, CheckpointRoot):
-        return Linked(root, place.attempt, links=prepared.links)
-    return Uploaded(root, place.attempt, prepared.directory, say=say, moving=moving)
+        return DISK, Linked(root, place.attempt, links=prepared.links)
+    if place.local is not None:
+        return DISK, Uploaded(root, place.attempt, prepared.directory, say=say, moving=moving)
+    from slurm_dispatch.watch.objects import Objects
+
+    tree = Objects(root, place.attempt)
+    return tree, Written(root, place.attempt, tree)
 
 
 def silent(place: Place, options: Options) -> str:

@@ -223,9 +223,6 @@ def test_one_file_is_published_each_time_that_it_is_written(remote: RemoteScene,
 
 
 def test_what_cannot_be_is_refused_before_the_store_is_asked(remote: RemoteScene, stub: Stub) -> None:
-    missing = remote.helper("--", "true")
-    assert missing.end() == 64
-    assert missing.has_said("--from DIR")
     nowhere = remote.helper("--from", str(remote.folder / "no" / "mount"), "--", "true")
     assert nowhere.end() == 74
     folder = remote.helper("--root", str(remote.root), "--from", str(remote.disk), "--", "true")

@@ -313,19 +313,18 @@ def test_the_facts_are_json_of_the_format(scene: Scene) -> None:
 
 
 def test_too_little_space_is_said(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    root = open_root(str(tmp_path))
     save = tmp_path / "save"
     save.mkdir()
     (save / "weights").write_bytes(b"w" * 1000)
     choice = Choice(1, 10**6, str(save), 10, None)
     real = os.statvfs(tmp_path)
-    assert low_space(root, Choice(1, 10**6, None, None, None)) is None
+    assert low_space(str(tmp_path), Choice(1, 10**6, None, None, None)) is None
 
     def said(free: int) -> str | None:
         fields = list(real)
         fields[1], fields[4] = 1, free  # f_frsize, f_bavail
         monkeypatch.setattr(os, "statvfs", lambda _: os.statvfs_result(fields))
-        return low_space(root, choice)
+        return low_space(str(tmp_path), choice)
 
     assert said(2000) is None
     assert "less than two saves of 1,000" in (said(1999) or "")
