@@ -21,7 +21,7 @@ from slurm_dispatch.store.keep import Taken
 from slurm_dispatch.watch.say import say
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Mapping
 
     from slurm_dispatch.s3.root import S3Root
     from slurm_dispatch.watch.place import Place
@@ -206,22 +206,29 @@ def read_local(place: Place, choice: Choice) -> Choice:
     return replace(choice, resume=path) if os.path.lexists(path) else replace(choice, resume=None, step=None)
 
 
+def of_other_hosts(place: Place, environment: Mapping[str, str]) -> str | None:
+    """One line where more hosts than this one belong to the training, and what that means for ``--from``."""
+    names = ("SLURM_JOB_NUM_NODES",) if place.slurm_step is None else ("SLURM_STEP_NUM_NODES", "SLURM_JOB_NUM_NODES")
+    hosts = next((environment[name] for name in names if environment.get(name)), "1")
+    if place.local is None or place.slurm_job is None or not hosts.isdigit() or int(hosts) < 2:
+        return None
+    if place.slurm_step is None:
+        return (
+            f"--from on {hosts} hosts: only this one has its folder and the save to resume from; start a helper on "
+            "each with srun dispatch-watch --from DIR -- COMMAND"
+        )
+    return (
+        f"--from on {hosts} hosts: only what is saved on the host of rank 0 is uploaded; a saver of which each host "
+        "writes a part must write to S3 itself, or to a shared filesystem"
+    )
+
+
 def is_remote(place: Place) -> bool:
     """Whether the root is in S3."""
     return is_place(place.root)
 
 
 __all__ = [
-    "bring",
-    "brought",
-    "choose_and_bring",
-    "choose_remote",
-    "claim_remote",
-    "directory",
-    "follow_choice",
-    "is_remote",
-    "local_path",
-    "make_local",
-    "open_remote",
-    "read_local",
+    "bring", "brought", "choose_and_bring", "choose_remote", "claim_remote", "directory", "follow_choice",
+    "is_remote", "local_path", "make_local", "of_other_hosts", "open_remote", "read_local",
 ]  # fmt: skip

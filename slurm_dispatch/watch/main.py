@@ -79,7 +79,7 @@ def _stall(text: str) -> float:
 def _work(place: Place, options: command_line.Options, environment: dict[str, str]) -> int:
     from slurm_dispatch.watch.apart import apart
     from slurm_dispatch.watch.judge import Judge
-    from slurm_dispatch.watch.local import is_remote
+    from slurm_dispatch.watch.local import is_remote, of_other_hosts
     from slurm_dispatch.watch.prepare import Prepared, follow, prepare
     from slurm_dispatch.watch.shared import follow_shared, prepare_shared
     from slurm_dispatch.watch.turn import this_process
@@ -105,6 +105,9 @@ def _work(place: Place, options: command_line.Options, environment: dict[str, st
 
     # A little longer than what waits inside, so that the better message comes first.
     prepared = Prepared.decode(apart(work, options.timeout_s + 5, f"the checkpoint root {place.root}"))
+    hosts = of_other_hosts(place, environment) if place.first else None
+    if hosts is not None:
+        say(hosts)
     _say_prepared(place, options, prepared)
     environment = {name: value for name, value in environment.items() if name not in INHERITED}
     environment.update(variables(place, prepared.directory, prepared.resume, prepared.step))

@@ -5,15 +5,23 @@ from __future__ import annotations
 import json
 import os
 import signal
+import subprocess
 import sys
+import threading
 from typing import TYPE_CHECKING
 
 import pytest
 
 from slurm_dispatch.s3.manifest import state_of
+from slurm_dispatch.s3.transfer import download, upload
+from slurm_dispatch.watch.apart import Apart, goes_on
+from slurm_dispatch.watch.local import of_other_hosts
+from slurm_dispatch.watch.place import find_place
+from slurm_dispatch.watch.scanner import Scanner
 from tests.s3.fixtures import no_aws_files, stub
 from tests.watch.remote import RemoteScene
 from tests.watch.rig import until
+from tests.watch.trainer import write
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -136,7 +144,7 @@ def test_a_killed_helper_goes_on_in_the_same_execution(remote: RemoteScene, stub
 
 def test_the_store_is_away_and_comes_back(remote: RemoteScene, stub: Stub) -> None:
     """Section 8 of the design: the command runs on, it is said, and publishing goes on when the store is back."""
-    helper = remote.train("wait go save 5 wait end exit 0", "--done", "done", "--timeout", "3")
+    helper = remote.train("wait go save 5 wait end exit 0", "--done", "done", "--timeout", "30")
     helper.until_said("first start")
     fault = stub.fault("answer", method="PUT", key="/kept/", status=403, code="AccessDenied")
     remote.open("go")
@@ -149,7 +157,7 @@ def test_the_store_is_away_and_comes_back(remote: RemoteScene, stub: Stub) -> No
 
 
 def test_a_store_that_stays_away_is_74(remote: RemoteScene, stub: Stub) -> None:
-    helper = remote.train("save 5 exit 0", "--done", "done", "--timeout", "5")
+    helper = remote.train("save 5 exit 0", "--done", "done", "--timeout", "60")
     stub.fault("answer", method="PUT", key="/kept/", status=403, code="AccessDenied")
     assert helper.end() == 74, helper.said
     assert helper.has_said("saves may be left unpublished")
@@ -160,8 +168,8 @@ def test_a_store_that_stays_away_is_74(remote: RemoteScene, stub: Stub) -> None:
 def test_an_upload_that_hangs_costs_the_command_nothing(remote: RemoteScene, stub: Stub) -> None:
     """The scanning process is given up after --timeout, and the command ends as it would."""
     stub.fault("wait", method="PUT", key="/kept/", seconds=120.0)
-    helper = remote.train("save 5 wait go exit 4", "--done", "done", "--timeout", "2")
-    helper.until_said("did not end in 2 s")
+    helper = remote.train("save 5 wait go exit 4", "--done", "done", "--timeout", "5")
+    helper.until_said("did not end in 5 s")
     remote.open("go")
     assert helper.end() == 4, helper.said
     assert remote.published() == []
@@ -228,3 +236,145 @@ def test_what_cannot_be_is_refused_before_the_store_is_asked(remote: RemoteScene
     folder = remote.helper("--root", str(remote.root), "--from", str(remote.disk), "--", "true")
     assert folder.end() == 64
     assert stub.requests == []
+
+
+def test_other_hosts_are_spoken_of() -> None:
+    """What another host saves is not uploaded, and a folder of one host is not on another: said at the start."""
+    slurm = {"SLURM_JOB_ID": "7", "SLURM_JOB_NUM_NODES": "2"}
+    step = {"SLURM_STEP_ID": "0", "SLURM_STEP_NUM_NODES": "2"}
+
+    def said(environment: dict[str, str], local: str | None = "/d") -> str:
+        place = find_place(environment, root="s3://bucket/run", local=local, remote=True)
+        return of_other_hosts(place, environment) or ""
+
+    assert "srun dispatch-watch" in said(slurm)
+    assert "rank 0 is uploaded" in said(slurm | step)
+    assert said(slurm | step | {"SLURM_STEP_NUM_NODES": "1"}) == ""
+    assert said({}) == said(slurm, None) == ""
+
+
+def test_dispatch_env_brings_the_save_and_helpers_read_it(remote: RemoteScene, stub: Stub) -> None:
+    assert remote.train("save 5").end() == 0
+    words = [sys.executable, "-m", "slurm_dispatch.cli.main", "env", "--json"]
+
+    def env(*more: str, **variables: str) -> dict[str, str | None]:
+        environment = remote.environment(2, **variables)
+        argv = [*words, *more]
+        done = subprocess.run(argv, env=environment, capture_output=True, text=True, timeout=120, check=True)
+        found: dict[str, str | None] = json.loads(done.stdout)
+        return found
+
+    before = env("--from", str(remote.disk))
+    assert (before["DISPATCH_RESUME"], before["DISPATCH_DIR"]) == (None, str(remote.local(2)))
+    made = env("--prepare", SLURM_DISPATCH_FROM=str(remote.disk))
+    (copy,) = remote.local(2).glob("resume/*/checkpoint-5")
+    assert (made["DISPATCH_RESUME"], made["DISPATCH_RESUME_STEP"]) == (str(copy), "5")
+    assert env("--from", str(remote.disk)) == made
+    elsewhere = env("--from", str(remote.folder / "elsewhere"))
+    assert (elsewhere["DISPATCH_RESUME"], elsewhere["DISPATCH_RESUME_STEP"]) == (None, None)
+    itself = env()
+    assert itself["DISPATCH_DIR"] == f"{remote.place}/exec/attempt2"
+    assert itself["DISPATCH_RESUME"] == f"{remote.place}/exec/attempt1/kept/checkpoint-5"
+
+
+def test_beside_a_training_and_asked_to_finish(remote: RemoteScene) -> None:
+    """--finish needs no --from: what it asks for is a note in the store."""
+    beside = remote.helper("--from", str(remote.disk), "--done", "done", "--beside")
+    beside.until_said("first start")
+    write(str(remote.local()), "5", whole=True, done=True)
+    remote.until_published(1, 5)
+    write(str(remote.local()), "7", whole=True, done=True)
+    finish = remote.helper("--finish", "--status", "0")
+    assert finish.end() == 0, finish.said
+    assert beside.end() == 0, beside.said
+    assert remote.published() == [(1, 7), (1, 5)]
+
+
+def test_dispatch_again_is_a_note_in_the_store(remote: RemoteScene, stub: Stub) -> None:
+    code = "import sys; from slurm_dispatch.cli.main import run; sys.argv=['dispatch','again']; run()"
+    helper = remote.helper("--from", str(remote.disk), "--", sys.executable, "-c", code)
+    assert helper.end() == 85, helper.said
+    assert "run/exec/attempt1/.dispatch/run-1.again" in stub.objects
+
+
+def test_a_download_that_was_killed_leaves_nothing_for_long(remote: RemoteScene, stub: Stub) -> None:
+    """C159: half a save has no name of its own, and is removed by the next helper of the execution."""
+    assert remote.train("save 5").end() == 0
+    gate = threading.Event()
+    fault = stub.fault("wait", method="GET", key="kept/checkpoint-5/weights", until=gate)
+    second = remote.train("touch ran", number=2)
+    until(lambda: fault.met, "the download")
+    until(lambda: list(remote.local(2).glob("resume/*/.tmp-*")), "what is half there")
+    second.kill()
+    fault.times = 0
+    gate.set()
+    assert not remote.passed("ran")
+    assert not list(remote.local(2).glob("resume/*/checkpoint-5"))
+    third = remote.train("save 6", number=2)
+    assert third.end() == 0, third.said
+    assert list(remote.local(2).glob("resume/*/checkpoint-5"))
+    assert not list(remote.local(2).glob("resume/*/.tmp-*"))
+    assert remote.published()[0] == (2, 6)
+
+
+def test_an_upload_that_goes_on_is_not_given_up() -> None:
+    """--timeout is for a store that hangs: what goes on moves the end of the scan, and its end forgets it."""
+
+    def waits(control: int, events: int) -> None:
+        os.read(control, 1)
+
+    scanner = Scanner(waits)
+    try:
+        began = scanner.scan_began
+        assert began is not None
+        assert scanner.due(10.0) == began + 10.0
+        for line in ({"e": "begin"}, {"e": "moves", "s": 1000.0}, {"e": "moves", "s": 0.0}):
+            _tell(scanner, line)
+        assert scanner.due(10.0) > began + 1000.0
+        _tell(scanner, {"e": "end"})
+        assert scanner.due(10.0) == float("inf")
+        _tell(scanner, {"e": "begin"})
+        assert scanner.due(10.0) < began + 1000.0
+    finally:
+        scanner.close(kill=True)
+
+
+def _tell(scanner: Scanner, event: dict[str, object]) -> None:
+    """What the scanning process would write."""
+    reading, writing = os.pipe()
+    kept, scanner.events = scanner.events, reading
+    try:
+        os.write(writing, json.dumps(event).encode() + b"\n")
+        scanner.read()
+    finally:
+        scanner.events = kept
+        os.close(reading)
+        os.close(writing)
+
+
+def test_work_apart_that_goes_on_is_not_given_up() -> None:
+    """A download of hours at the start: each part of it begins the deadline anew, and is no part of the answer."""
+
+    def work() -> bytes:
+        goes_on()
+        goes_on()
+        return b"~ok"
+
+    running = Apart(work, 60.0)
+    first = running.ends_at
+    assert running.wait("it") == b"~ok"
+    assert running.ends_at > first
+
+
+def test_an_upload_says_that_it_goes_on(remote: RemoteScene, tmp_path: Path) -> None:
+    """Once with what the largest file may take, then after each file."""
+    save = tmp_path / "save"
+    save.mkdir()
+    (save / "large").write_bytes(b"x" * (8 << 20))
+    (save / "small").write_bytes(b"x")
+    told: list[float] = []
+    relative = upload(remote.opened, "attempt1", str(save), moving=told.append)
+    assert told == [2.0, 0.0, 0.0]
+    told.clear()
+    download(remote.opened, relative, str(tmp_path / "copy"), moving=told.append)
+    assert len(told) == 3
