@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING
 from slurm_dispatch.durable import TEMPORARY_PREFIX, open_folder, sync_folder
 from slurm_dispatch.errors import AbsentError, BadDataError, CannotCreateError, StoreError, show, store_error
 from slurm_dispatch.s3.deadline import Deadline
+from slurm_dispatch.s3.manifest import read_manifest
 from slurm_dispatch.s3.place import is_plain
 from slurm_dispatch.store.remove import remove_tree
 from slurm_dispatch.store.whole import look
@@ -159,6 +160,7 @@ def download(
     """
     if os.path.lexists(target):
         raise CannotCreateError(f"{show(target)} is there already", hint="remove it, or give another folder")
+    recorded = read_manifest(root, relative) is not None
     objects = root.save_objects(relative, root.bucket.deadline())
     if not objects:
         raise AbsentError(f"save {show(relative)} of {show(root.path)} is gone")
@@ -172,8 +174,7 @@ def download(
     try:
         folders = _make(temporary, paths)
         _all([act for meta in objects for act in _reads(root, meta, _below(temporary, paths[meta.key]))], meter)
-        if root.save_objects(relative, root.bucket.deadline()) != objects:
-            raise BadDataError(f"save {show(relative)} of {show(root.path)} changed while it was downloaded")
+        _check_there(root, relative, objects, recorded=recorded)
         for folder in reversed(folders):
             sync_folder(folder)
         os.rename(temporary, target)
@@ -182,6 +183,24 @@ def download(
         raise store_error(error, "writing", error.filename or temporary) from error
     finally:
         _remove(parent, os.path.basename(temporary))
+
+
+def _check_there(root: S3Root, relative: bytes, objects: Sequence[Meta], *, recorded: bool) -> None:
+    """See that what was downloaded is the save, and not what a removal that had begun has left of it.
+
+    A removal takes the manifest first: one that was there before the listing and is there now proves the listing. A
+    save without one is not being removed while it is the latest, or is not published at all.
+    """
+    now = root.save_objects(relative, root.bucket.deadline())
+    if recorded:
+        stays = read_manifest(root, relative) is not None
+    else:
+        published = [publication.path for publication in root.listing()]
+        stays = relative not in published or published[0] == relative
+    if not stays or set(now) < set(objects):
+        raise AbsentError(f"save {show(relative)} of {show(root.path)} went while it was downloaded")
+    if now != objects:
+        raise BadDataError(f"save {show(relative)} of {show(root.path)} changed while it was downloaded")
 
 
 def _files(source: str) -> list[_File]:

@@ -9,8 +9,9 @@ from typing import TYPE_CHECKING
 import pytest
 
 from slurm_dispatch.anyroot import freed, inspect, space
-from slurm_dispatch.errors import CannotCreateError
+from slurm_dispatch.errors import AbsentError, CannotCreateError
 from slurm_dispatch.s3.manifest import record
+from slurm_dispatch.s3.transfer import download
 from slurm_dispatch.store.choice import Choice, choose_by, read_choice
 from slurm_dispatch.store.fsck import fsck
 from slurm_dispatch.store.gc import Known, Rules, Standing, plan
@@ -58,7 +59,7 @@ def saves(stub: Stub) -> set[str]:
 
 
 def test_a_choice_is_made_once(root: S3Root, opened: Callable[..., S3Root], stub: Stub) -> None:
-    """C083: of many who choose at once all get the same, and it is relative to the root."""
+    """C094: of many who choose at once all get the same, and it is relative to the root."""
     kept(root, 5)
     first = chosen(root, NEW, SECOND)
     kept(root, 6)
@@ -98,7 +99,7 @@ def test_thinning_takes_what_is_outranked(root: S3Root, stub: Stub) -> None:
 
 
 def test_what_a_newer_execution_brings_to_its_hosts_stays(root: S3Root, stub: Stub) -> None:
-    """There are no links in S3: an elder that still runs would remove what its replacement is downloading."""
+    """C087: there are no links in S3: an elder that still runs would remove what its replacement is downloading."""
     kept(root, 1)
     kept(root, 2)
     assert chosen(root, NEW, SECOND).step == 2
@@ -204,3 +205,30 @@ def test_the_proof_is_given_before_a_note_counts(root: S3Root, stub: Stub) -> No
     stub.fault("ignore")
     with pytest.raises(CannotCreateError, match="makes one name twice"):
         root.prove(NEW)
+
+
+def test_what_a_removal_has_left_is_no_save(root: S3Root, stub: Stub, tmp_path: Path) -> None:
+    """C109: the elder's thinning was killed after the markers: the large objects alone are not brought."""
+    one, other = kept(root, 1), kept(root, 2)
+    del stub.objects[f"run/exec/{OLD}/.dispatch/save-checkpoint-1"]
+    del stub.objects[f"run/{one.decode()}/done"]
+    with pytest.raises(AbsentError, match="went while"):
+        download(root, one, str(tmp_path / "copy"))
+    assert list(tmp_path.iterdir()) == []
+    del stub.objects[f"run/exec/{OLD}/.dispatch/save-checkpoint-2"]
+    download(root, other, str(tmp_path / "latest"))  # nobody removes the latest: it was published without a manifest
+    assert (tmp_path / "latest" / "done").read_bytes() == b"1"
+
+
+def test_a_removal_that_begins_during_a_download(root: S3Root, stub: Stub, tmp_path: Path) -> None:
+    """C087: every byte was read, and it is not known of which save: gone, and the next latest is asked for."""
+    one = kept(root, 1)
+    kept(root, 2)
+    key = f"run/exec/{OLD}/.dispatch/save-checkpoint-1"
+
+    def removes(seconds: float) -> None:
+        stub.objects.pop(key, None)
+
+    with pytest.raises(AbsentError, match="went while"):
+        download(root, one, str(tmp_path / "copy"), moving=removes)
+    assert list(tmp_path.iterdir()) == []

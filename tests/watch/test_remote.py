@@ -92,7 +92,7 @@ def test_the_command_gets_the_local_paths(remote: RemoteScene) -> None:
 
 
 def test_a_save_that_goes_while_it_is_brought_is_asked_for_again(remote: RemoteScene, stub: Stub) -> None:
-    """C159: whole or not at all, and the next latest."""
+    """C087: whole or not at all, and the next latest."""
     assert remote.train("save 5 save 7", "--done", "done", "--no-thin").end() == 0
     gone = "run/exec/attempt1/kept/checkpoint-7/weights"
     kept = dict(stub.objects)
@@ -176,7 +176,7 @@ def test_an_upload_that_hangs_costs_the_command_nothing(remote: RemoteScene, stu
 
 
 def test_a_torn_save_stays_where_it_is(remote: RemoteScene, stub: Stub) -> None:
-    """C001: what is not whole is not sent."""
+    """C109: what is not whole is not sent."""
     helper = remote.train("save 5 torn 7")
     assert helper.end() == 128 + signal.SIGKILL
     assert remote.published() == [(1, 5)]
@@ -298,7 +298,7 @@ def test_dispatch_again_is_a_note_in_the_store(remote: RemoteScene, stub: Stub) 
 
 
 def test_a_download_that_was_killed_leaves_nothing_for_long(remote: RemoteScene, stub: Stub) -> None:
-    """C159: half a save has no name of its own, and is removed by the next helper of the execution."""
+    """Half a save has no name of its own, and is removed by the next helper of the execution."""
     assert remote.train("save 5").end() == 0
     gate = threading.Event()
     fault = stub.fault("wait", method="GET", key="kept/checkpoint-5/weights", until=gate)

@@ -78,7 +78,7 @@ def test_the_next_execution_is_given_the_place_in_s3(remote: RemoteScene) -> Non
 
 
 def test_a_save_without_its_index_s_shards_is_torn(remote: RemoteScene, stub: Stub) -> None:
-    """C012: what the index lists must be there, wherever it is."""
+    """C109: what the index lists must be there, wherever it is."""
     helper = train(remote, "shards 5 touch half wait go rest 5 exit 0", "--settle", "0.1")
     until(lambda: remote.passed("half"), "the first shard")
     assert opinion(remote, "--layout", "auto")[0] is State.TORN
@@ -159,7 +159,7 @@ def test_a_save_that_is_written_again_meanwhile_is_not_published(remote: RemoteS
 
 
 def test_a_killed_training_s_half_save_is_not_published(remote: RemoteScene) -> None:
-    """C001: it never changes again, and is assumed by nobody."""
+    """It never changes again, and is assumed by nobody."""
     helper = train(remote, "bare 5 wait go kill KILL", "--pattern", "checkpoint-{step}", "--settle", "1h")
     helper.until_said("first start")
     remote.open("go")
@@ -168,7 +168,7 @@ def test_a_killed_training_s_half_save_is_not_published(remote: RemoteScene) -> 
 
 
 def test_the_saver_s_own_rotation(remote: RemoteScene, stub: Stub) -> None:
-    """C150: what it removed is gone; the older publication stays, and latest is the newest."""
+    """C087: what it removed is gone; the older publication stays, and latest is the newest."""
     helper = train(remote, "save 5 wait a drop 5 save 7 wait b exit 0")
     remote.until_published(1, 5)
     remote.open("a")
