@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import json
 import os
 import signal
@@ -12,8 +13,10 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from slurm_dispatch.anyroot import inspect
 from slurm_dispatch.s3.manifest import state_of
 from slurm_dispatch.s3.transfer import download, upload
+from slurm_dispatch.store.fsck import fsck
 from slurm_dispatch.watch.apart import Apart, goes_on
 from slurm_dispatch.watch.local import of_other_hosts
 from slurm_dispatch.watch.place import find_place
@@ -140,6 +143,44 @@ def test_a_killed_helper_goes_on_in_the_same_execution(remote: RemoteScene, stub
     remote.open("go")
     assert second.end() == 0, second.said
     assert len(stub.of("PUT", "kept/checkpoint-5/weights")) == sent
+
+
+def test_a_helper_that_is_killed_during_an_upload(remote: RemoteScene, stub: Stub) -> None:
+    """What is half there is no publication; the next helper sends the rest, and not what is there already."""
+    gate = threading.Event()
+    fault = stub.fault("wait", key="kept/checkpoint-5/done", until=gate)
+    first = remote.train("save 5 wait never")
+    until(lambda: fault.met, "the last file")
+    until(lambda: "run/exec/attempt1/kept/checkpoint-5/weights" in stub.objects, "the first file")
+    first.kill()
+    stub.faults.clear()
+    assert remote.published() == []
+    looked = fsck(remote.opened, inspecting=functools.partial(inspect, remote.opened))
+    assert (looked.faults, len(looked.executions[0].loose)) == ([], 1)
+    second = remote.train("wait go")
+    remote.until_published(1, 5)
+    remote.open("go")
+    assert second.end() == 0, second.said
+    assert len(stub.of("PUT", "kept/checkpoint-5/weights")) == 1
+    gate.set()
+
+
+def test_a_save_that_changes_during_its_upload_is_sent_again(remote: RemoteScene, stub: Stub) -> None:
+    """C169: it was whole when it was looked at, and is not what was looked at when it is there."""
+    gate = threading.Event()
+    fault = stub.fault("wait", key="kept/checkpoint-5/done", until=gate, times=1)
+    helper = remote.train("save 5 wait go rewrite 5 touch done wait end exit 0")
+    until(lambda: fault.met, "the upload")
+    remote.open("go")
+    until(lambda: remote.passed("done"), "the second writing")
+    gate.set()
+    helper.until_said("changed while it was uploaded")
+    remote.until_published(1, 5)
+    remote.open("end")
+    assert helper.end() == 0, helper.said
+    sent = stub.objects["run/exec/attempt1/kept/checkpoint-5/weights"]
+    assert sent == (remote.local() / "checkpoint-5" / "weights").read_bytes()
+    assert str(state_of(remote.opened, remote.publications()[0])) == "proved"
 
 
 def test_the_store_is_away_and_comes_back(remote: RemoteScene, stub: Stub) -> None:
