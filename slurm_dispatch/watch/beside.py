@@ -67,6 +67,8 @@ class Beside:
         self._next_question = time.monotonic() + self._steps_s
         self._assuming = True
         self._give_up_at: float | None = None
+        self._patient = False
+        """Whether the last scan may take as long as an upload in it goes on: who asked for it waits for it."""
         self._linger_until: float | None = None
         self._status = 0
 
@@ -77,7 +79,7 @@ class Beside:
             while not session.over:
                 self._wait()
                 if self._give_up_at is not None:
-                    if time.monotonic() >= self._give_up_at and not session.over:
+                    if time.monotonic() >= self._last_until(self._give_up_at) and not session.over:
                         session.give_up("it took too long")
                     continue
                 self._look_for_end()
@@ -89,7 +91,7 @@ class Beside:
         now = time.monotonic()
         due = min(self._session.due(), now + PARENT_S)
         if self._give_up_at is not None:
-            due = min(due, self._give_up_at)
+            due = min(due, self._last_until(self._give_up_at))
         watched = [self._hearing.descriptor, *self._session.descriptors()]
         readable = select.select(watched, [], [], max(0.0, due - now))[0]
         if self._hearing.descriptor in readable:
@@ -97,6 +99,9 @@ class Beside:
                 if number in STOP:
                     self._stop(number)
         self._session.handle(readable)
+
+    def _last_until(self, given: float) -> float:
+        return max(given, self._session.moving_until) if self._patient else given
 
     def _stop(self, number: int) -> None:
         if self._give_up_at is not None or self._linger_until is not None:
@@ -114,6 +119,7 @@ class Beside:
     def _look_for_end(self) -> None:
         session, now = self._session, time.monotonic()
         if session.finish is not None:
+            self._patient = True
             self._last(None, assume=session.finish == 0, wait_s=self._options.timeout_s + self._options.settle_s)
         elif session.not_resumed is not None:
             self._not_resumed()

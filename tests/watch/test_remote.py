@@ -9,6 +9,7 @@ import signal
 import subprocess
 import sys
 import threading
+from types import SimpleNamespace
 from typing import TYPE_CHECKING
 
 import pytest
@@ -21,6 +22,7 @@ from slurm_dispatch.watch.apart import Apart, goes_on
 from slurm_dispatch.watch.local import of_other_hosts
 from slurm_dispatch.watch.place import find_place
 from slurm_dispatch.watch.scanner import Scanner
+from slurm_dispatch.watch.supervise import Supervision
 from tests.s3.fixtures import no_aws_files, stub
 from tests.watch.remote import RemoteScene
 from tests.watch.rig import until
@@ -378,6 +380,15 @@ def test_an_upload_that_goes_on_is_not_given_up() -> None:
         assert scanner.due(10.0) < began + 1000.0
     finally:
         scanner.close(kill=True)
+
+
+@pytest.mark.parametrize(("begun", "until_s"), [(False, 500.0), (True, 100.0)])
+def test_the_last_upload_of_a_clean_end_is_waited_for(begun: bool, until_s: float) -> None:
+    """After a stop somebody else has a clock; after an end by itself an upload that goes on is waited for."""
+    stand_in = SimpleNamespace(
+        _give_up_at=100.0, _stopping=SimpleNamespace(begun=begun), _session=SimpleNamespace(moving_until=500.0)
+    )
+    assert Supervision._last_until(stand_in) == until_s  # type: ignore[arg-type]
 
 
 def _tell(scanner: Scanner, event: dict[str, object]) -> None:
