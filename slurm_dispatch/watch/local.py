@@ -13,7 +13,7 @@ import os
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from slurm_dispatch.errors import AbsentError, CannotCreateError, TransientError, show, store_error
+from slurm_dispatch.errors import AbsentError, CannotCreateError, StoreError, TransientError, show, store_error
 from slurm_dispatch.model.publication import parse_name
 from slurm_dispatch.s3.place import is_place
 from slurm_dispatch.store.choice import Choice, choose_by
@@ -94,9 +94,10 @@ def bring(root: S3Root, place: Place, source: str, moving: Callable[[float], Non
         raise store_error(error, "making folder", os.path.dirname(path)) from error
     try:
         download(root, parse_name(source).path, path, say=say, moving=moving)
-    except CannotCreateError:
+    except (CannotCreateError, StoreError):
         if not os.path.lexists(path):
             raise
+        # Another process of this host has brought it meanwhile.
     return path
 
 

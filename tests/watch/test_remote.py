@@ -9,6 +9,7 @@ import signal
 import subprocess
 import sys
 import threading
+from pathlib import Path
 from types import SimpleNamespace
 from typing import TYPE_CHECKING
 
@@ -19,7 +20,7 @@ from slurm_dispatch.s3.manifest import state_of
 from slurm_dispatch.s3.transfer import download, upload
 from slurm_dispatch.store.fsck import fsck
 from slurm_dispatch.watch.apart import Apart, goes_on
-from slurm_dispatch.watch.local import of_other_hosts
+from slurm_dispatch.watch.local import bring, make_local, of_other_hosts
 from slurm_dispatch.watch.place import find_place
 from slurm_dispatch.watch.scanner import Scanner
 from slurm_dispatch.watch.supervise import Supervision
@@ -30,7 +31,6 @@ from tests.watch.trainer import write
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
-    from pathlib import Path
 
     from tests.s3.stub import Stub
 
@@ -130,6 +130,25 @@ def test_other_ranks_wait_for_the_choice(remote: RemoteScene, stub: Stub) -> Non
     (other,) = (remote.folder / "disk").glob("attempt2/resume/*/checkpoint-5")
     assert one.parent.name == other.parent.name
     assert sum(name.startswith("run/exec/attempt2/.dispatch/choice") for name in stub.objects) == 1
+
+
+def test_two_processes_of_a_host_bring_it_at_once(remote: RemoteScene, stub: Stub) -> None:
+    """``dispatch env --prepare`` beside a helper: whoever is first has brought it whole, and the other takes that."""
+    assert remote.train("save 5").end() == 0
+    root = remote.opened
+    place = find_place(remote.environment(2), root=None, local=str(remote.disk), remote=True)
+    make_local(place)
+    (name,) = root.names()
+    brought: list[str] = []
+
+    def moving(_: float) -> None:
+        if not brought:
+            brought.append("")
+            brought.append(bring(remote.opened, place, name))
+
+    assert bring(root, place, name, moving) == brought[1]
+    assert (Path(brought[1]) / "done").read_bytes() == b"1"
+    assert not list(remote.local(2).glob("resume/*/.tmp-*"))
 
 
 def test_a_killed_helper_goes_on_in_the_same_execution(remote: RemoteScene, stub: Stub) -> None:
