@@ -19,8 +19,8 @@ from slurm_dispatch.state.jobs import Record
 from slurm_dispatch.store.choice import Choice
 from slurm_dispatch.store.root import open_root
 from slurm_dispatch.store.whole import look
-from slurm_dispatch.watch import judge, session
 from slurm_dispatch.watch import say as saying
+from slurm_dispatch.watch import session, tree
 from slurm_dispatch.watch.handing import HandingOn, append, check_folder
 from slurm_dispatch.watch.options import parse
 from slurm_dispatch.watch.place import Place
@@ -351,7 +351,7 @@ def test_what_is_deleted_after_it_was_looked_at_is_not_published(
         return seen
 
     with monkeypatch.context() as patch:
-        patch.setattr(judge, "look", looked)
+        patch.setattr(tree, "look", looked)
         assert publisher.scan(assume=True).published == []
     assert root.listing() == []
 
