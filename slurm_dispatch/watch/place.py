@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING
 from slurm_dispatch.errors import BadDataError, ConfigurationError, NotAllowedError, UsageError, show
 from slurm_dispatch.model.epoch import UNMANAGED, Epoch, parse_epoch
 from slurm_dispatch.model.identity import ATTEMPT_LENGTH, check_attempt, check_key, new_attempt
-from slurm_dispatch.s3.place import is_place, parse_place
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -127,7 +126,9 @@ def _checked_root(path: str, *, absolute: bool, remote: bool, local: str | None)
 
     :param absolute: it must be given as an absolute path.
     """
-    if is_place(path):
+    if path[:5].lower() == "s3://":
+        from slurm_dispatch.s3.place import parse_place  # only who has one pays for it
+
         if not remote:
             raise UsageError(
                 f"checkpoint root {show(path)}: this is for roots that are folders",
