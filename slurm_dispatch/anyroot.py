@@ -12,6 +12,8 @@ from slurm_dispatch.store.manifest import SaveState, manifest_of, read_manifest,
 from slurm_dispatch.store.root import CheckpointRoot, open_root
 from slurm_dispatch.store.saves import check_length, check_save, relative_save
 from slurm_dispatch.store.sound import inspect as posix_inspect
+from slurm_dispatch.store.space import freed as posix_freed
+from slurm_dispatch.store.space import space as posix_space
 from slurm_dispatch.store.whole import Proof, look
 
 if TYPE_CHECKING:
@@ -21,6 +23,7 @@ if TYPE_CHECKING:
     from slurm_dispatch.s3.root import S3Root
     from slurm_dispatch.store.roots import Finding, Root
     from slurm_dispatch.store.sound import Found
+    from slurm_dispatch.store.space import Space
 
 AnyRoot = Union[CheckpointRoot, "S3Root"]
 """What :func:`open_store` returns; ``store.roots.Root`` is what both can."""
@@ -109,6 +112,27 @@ def inspect(root: AnyRoot, publication: Publication) -> Found:
     from slurm_dispatch.s3.manifest import inspect as s3_inspect
 
     return s3_inspect(root, publication)
+
+
+def space(root: AnyRoot) -> Space:
+    """Bytes and inodes, or objects, of a root by execution.
+
+    :raises StoreError: the root could not be listed.
+    """
+    if isinstance(root, CheckpointRoot):
+        return posix_space(root)
+    from slurm_dispatch.s3.space import space as s3_space
+
+    return s3_space(root)
+
+
+def freed(root: AnyRoot, paths: Sequence[bytes]) -> tuple[int, int]:
+    """(bytes, inodes or objects) that removing these would give back."""
+    if isinstance(root, CheckpointRoot):
+        return posix_freed(root, paths)
+    from slurm_dispatch.s3.space import freed as s3_freed
+
+    return s3_freed(root, paths)
 
 
 def findings(root: AnyRoot, attempt: str) -> list[Finding]:

@@ -49,6 +49,7 @@ def command(*, job: str, publication: str, reason: str) -> int:
 
 
 def _adopt(here: Bench, record: Record, text: str, absolute: str, reason: str) -> str:
+    from slurm_dispatch.anyroot import open_folder_root
     from slurm_dispatch.controller import wish
     from slurm_dispatch.errors import BadDataError, OutcomeUnknownError, UsageError
     from slurm_dispatch.model.epoch import Epoch
@@ -58,11 +59,10 @@ def _adopt(here: Bench, record: Record, text: str, absolute: str, reason: str) -
     from slurm_dispatch.records.fold import fold
     from slurm_dispatch.records.state import Phase
     from slurm_dispatch.store.keep import bring, kept_path
-    from slurm_dispatch.store.root import open_root
     from slurm_dispatch.store.saves import check_length, check_save
 
     spec = fold(record.read()).spec
-    root = open_root(spec.root)
+    root = open_folder_root(spec.root)
     listing = root.listing()
     old = _meant(listing, text, absolute, spec.root)
     if old.attempt is None:

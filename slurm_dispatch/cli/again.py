@@ -44,17 +44,17 @@ def again(environment: Mapping[str, str]) -> str:
     from slurm_dispatch.errors import NotAllowedError
     from slurm_dispatch.watch.apart import apart
     from slurm_dispatch.watch.place import find_place
-    from slurm_dispatch.watch.prepare import open_place
+    from slurm_dispatch.watch.prepare import open_any
     from slurm_dispatch.watch.turn import say_again
 
-    place = find_place(environment, root=None)
+    place = find_place(environment, root=None, remote=True)
     if place.job is None:
         raise NotAllowedError(
             "not in a job of dispatch's, so there is nothing to go on with", hint="submit with dispatch sbatch"
         )
 
     def leave() -> bytes:
-        return b"heard" if say_again(open_place(place), place.attempt) else b""
+        return b"heard" if say_again(open_any(place), place.attempt) else b""
 
     if apart(leave, ROOT_S, f"the checkpoint root {place.root}"):
         return "this execution is unfinished: dispatch-watch hands it on when its command has ended"

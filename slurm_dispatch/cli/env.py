@@ -10,6 +10,8 @@ from typing import TYPE_CHECKING
 
 import click
 
+from slurm_dispatch.s3.place import is_place
+
 if TYPE_CHECKING:
     from slurm_dispatch.watch.place import Place
     from slurm_dispatch.watch.prepare import Prepared
@@ -67,7 +69,8 @@ def shell_line(name: str, value: str | None) -> str:
 @click.option("--prepare", is_flag=True, help="Make the execution's folder and choose what to resume from.")
 @click.option("--json", "as_json", is_flag=True, help="One JSON object; null for what is not set.")
 @click.option("--root", metavar="PATH", help="The checkpoint root; otherwise DISPATCH_CHECKPOINT.")
-def command(prepare: bool, as_json: bool, root: str | None) -> None:
+@click.option("--from", "folder", metavar="DIR", help="For a root in S3: as given to dispatch-watch.")
+def command(prepare: bool, as_json: bool, root: str | None, folder: str | None) -> None:
     """Print the variables of this execution, for a shell.
 
     \b
@@ -80,9 +83,12 @@ def command(prepare: bool, as_json: bool, root: str | None) -> None:
     Exit codes: 0 done; 64 no root; 65 the root holds what it must not; 73 the root is another job's;
     74 it could not be looked at; 78 the identity is not whole.
     """
-    from slurm_dispatch.watch.place import find_place
+    from slurm_dispatch.watch.place import FROM, find_place
 
-    place = find_place(os.environ, root=root)
+    given = root or os.environ.get("DISPATCH_CHECKPOINT") or ""
+    if folder is None and is_place(given):
+        folder = os.environ.get(FROM)
+    place = find_place(os.environ, root=root, local=folder, remote=True)
     found = values_of(place, prepare=prepare, start_from=os.environ.get("SLURM_DISPATCH_START_FROM"))
     if as_json:
         click.echo(json.dumps(found))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import json
 import os
 from collections import Counter
@@ -11,12 +12,12 @@ import click
 
 from slurm_dispatch.cli.main import say
 from slurm_dispatch.cli.publish import described
-from slurm_dispatch.cli.where import json_option, root_argument, the_root
+from slurm_dispatch.cli.where import json_option, root_argument, the_root, timeout_option
 from slurm_dispatch.errors import BadDataError, StoreError, one_line, show
 
 if TYPE_CHECKING:
     from slurm_dispatch.store.fsck import ExecutionSeen, Report
-    from slurm_dispatch.store.root import CheckpointRoot
+    from slurm_dispatch.store.roots import Root
 
 SHOWN_MAX = 20
 """Lines of one kind that are shown without ``--all``."""
@@ -25,8 +26,9 @@ SHOWN_MAX = 20
 @click.command("fsck")
 @root_argument
 @click.option("--all", "every", is_flag=True, help="List every publication, and every name without one.")
+@timeout_option
 @json_option
-def command(root: str | None, every: bool, as_json: bool) -> None:
+def command(root: str | None, every: bool, timeout: float, as_json: bool) -> None:
     """Check ROOT (default: DISPATCH_CHECKPOINT) and change nothing.
 
     Every name must parse; every published save must be there, as it was when it was published, and whole by its own
@@ -41,12 +43,12 @@ def command(root: str | None, every: bool, as_json: bool) -> None:
     Exit codes: 0 nothing is wrong, 65 something is (each fault is a line on stderr), 74 something could not be
     looked at, or the root is not there.
     """
-    from slurm_dispatch.anyroot import open_folder_root
+    from slurm_dispatch.anyroot import inspect, open_store
     from slurm_dispatch.cli.layout import Progress
     from slurm_dispatch.store.fsck import fsck
 
-    opened = open_folder_root(the_root(root), say=say)
-    report = fsck(opened, Progress("looked at"))
+    opened = open_store(the_root(root), say=say, timeout_s=timeout)
+    report = fsck(opened, Progress("looked at"), functools.partial(inspect, opened))
     click.echo(json.dumps(content(opened, report)) if as_json else text(opened, report, every))
     for line in [*report.faults, *report.troubles]:
         say(line)
@@ -57,7 +59,7 @@ def command(root: str | None, every: bool, as_json: bool) -> None:
         raise StoreError(f"{len(report.troubles)} things in {show(opened.path)} could not be looked at")
 
 
-def content(root: CheckpointRoot, report: Report) -> dict[str, Any]:
+def content(root: Root, report: Report) -> dict[str, Any]:
     """The report as JSON has it."""
     return {
         "root": root.path,
@@ -82,7 +84,7 @@ def content(root: CheckpointRoot, report: Report) -> dict[str, Any]:
     }  # fmt: skip
 
 
-def text(root: CheckpointRoot, report: Report, every: bool) -> str:
+def text(root: Root, report: Report, every: bool) -> str:
     """The report for a person: whose root, the latest, how many of each, the executions, what has no publication."""
     from slurm_dispatch.cli.layout import dash, size, table
 

@@ -9,16 +9,17 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from slurm_dispatch.cli.main import say
-from slurm_dispatch.cli.where import json_option
+from slurm_dispatch.cli.where import json_option, timeout_option
 from slurm_dispatch.errors import NotAllowedError, StoreError, UsageError, show
+from slurm_dispatch.store.root import CheckpointRoot
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from slurm_dispatch.anyroot import AnyRoot
     from slurm_dispatch.cli.standing import Executions
     from slurm_dispatch.state.jobs import Record
     from slurm_dispatch.store.gc import Known, Plan
-    from slurm_dispatch.store.root import CheckpointRoot
 
 NO_RECORD = "no record of a job of this root is here: what is removed is said by this command alone"
 
@@ -31,6 +32,7 @@ NO_RECORD = "no record of a job of this root is here: what is removed is said by
 @click.option("--ended", multiple=True, metavar="ATTEMPT", help="An execution that you know to be over.")
 @click.option("--pattern", metavar="GLOB", help="What the training calls its saves (checkpoint-{step}).")
 @click.option("--dry-run", is_flag=True, help="Remove nothing; say what would go.")
+@timeout_option
 @json_option
 def command(
     *,
@@ -41,6 +43,7 @@ def command(
     ended: tuple[str, ...],
     pattern: str | None,
     dry_run: bool,
+    timeout: float,
     as_json: bool,
 ) -> None:
     """Remove saves of ROOT that are outranked: all but the last N published ones.
@@ -60,12 +63,12 @@ def command(
     nothing is removed), 74 something could not be removed or looked at, 77 the root is another
     user's, 78 the site's settings are wrong.
     """
-    from slurm_dispatch.anyroot import open_folder_root
+    from slurm_dispatch.anyroot import open_store
     from slurm_dispatch.cli.standing import Executions, site_here
     from slurm_dispatch.store.gc import Rules, plan
     from slurm_dispatch.watch.pattern import DEFAULT, parse_pattern, saves_of
 
-    opened = open_folder_root(root, say=say)
+    opened = open_store(root, say=say, timeout_s=timeout)
     check_own(opened)
     rules = Rules(keep_last, keep_every, named(opened, drop))
     known = Executions(opened, attempts(opened, ended), site=site_here())
@@ -86,8 +89,10 @@ def command(
         raise StoreError(trouble[0])
 
 
-def check_own(root: CheckpointRoot) -> None:
+def check_own(root: AnyRoot) -> None:
     """Refuse root's hand in a user's files: what belongs to a user is touched with that user's rights only."""
+    if not isinstance(root, CheckpointRoot):
+        return  # whose it is in S3, the credentials say
     uid = os.stat(root.raw).st_uid
     if os.geteuid() == 0 and uid != 0:
         from slurm_dispatch.state.users import user_name
@@ -98,7 +103,7 @@ def check_own(root: CheckpointRoot) -> None:
         )
 
 
-def named(root: CheckpointRoot, drop: Sequence[str]) -> frozenset[bytes]:
+def named(root: AnyRoot, drop: Sequence[str]) -> frozenset[bytes]:
     """The paths of the saves that a person names, by publication or by path.
 
     :raises UsageError: one is none of this root.
@@ -118,7 +123,7 @@ def named(root: CheckpointRoot, drop: Sequence[str]) -> frozenset[bytes]:
     return frozenset(paths)
 
 
-def attempts(root: CheckpointRoot, ended: Sequence[str]) -> Sequence[str]:
+def attempts(root: AnyRoot, ended: Sequence[str]) -> Sequence[str]:
     """``--ended``, each of which must be an execution of this root."""
     there = set(root.executions())
     for attempt in ended:
@@ -155,7 +160,7 @@ def record(known: Executions, found: Plan) -> None:
         here.as_owner(key, work)
 
 
-def carry_out(root: CheckpointRoot, found: Plan) -> tuple[tuple[bytes, ...], tuple[str, ...]]:
+def carry_out(root: AnyRoot, found: Plan) -> tuple[tuple[bytes, ...], tuple[str, ...]]:
     """Remove what goes, with progress on stderr."""
     from slurm_dispatch.cli.layout import Progress
     from slurm_dispatch.store.outranked import remove_all
@@ -163,11 +168,11 @@ def carry_out(root: CheckpointRoot, found: Plan) -> tuple[tuple[bytes, ...], tup
     return remove_all(root, found.paths, Progress("removed"))
 
 
-def lines(root: CheckpointRoot, found: Plan, removed: Sequence[bytes], *, dry_run: bool) -> list[str]:
+def lines(root: AnyRoot, found: Plan, removed: Sequence[bytes], *, dry_run: bool) -> list[str]:
     """What a person reads."""
+    from slurm_dispatch.anyroot import freed
     from slurm_dispatch.cli.layout import size, table
     from slurm_dispatch.store.gc import Standing
-    from slurm_dispatch.store.space import freed
 
     said: list[str] = []
     if dry_run:
@@ -202,10 +207,10 @@ def _said(known: Known) -> str:
 
 
 def described(
-    root: CheckpointRoot, found: Plan, removed: Sequence[bytes], trouble: Sequence[str], *, dry_run: bool
+    root: AnyRoot, found: Plan, removed: Sequence[bytes], trouble: Sequence[str], *, dry_run: bool
 ) -> dict[str, Any]:
     """The same as JSON."""
-    from slurm_dispatch.store.space import freed
+    from slurm_dispatch.anyroot import freed
 
     content: dict[str, Any] = {
         "dry_run": dry_run,

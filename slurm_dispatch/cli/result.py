@@ -19,12 +19,16 @@ from slurm_dispatch.errors import (
     BadDataError,
     CannotCreateError,
     NothingThereError,
+    UsageError,
     show,
     store_error,
 )
+from slurm_dispatch.s3.place import is_place
 
 if TYPE_CHECKING:
+    from slurm_dispatch.model.publication import Publication
     from slurm_dispatch.records.state import Execution, State
+    from slurm_dispatch.store.roots import Root
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,27 +85,32 @@ def result_of(key: str, state: State) -> Result:
     :raises BadDataError: the folder is gone.
     :raises StoreError: it could not be looked.
     """
+    from slurm_dispatch.anyroot import open_store
     from slurm_dispatch.store.best import read_best
-    from slurm_dispatch.store.root import open_root
+    from slurm_dispatch.store.root import CheckpointRoot
 
     execution = completed(key, state)
     if not state.spec.root:
         raise NothingThereError(f"job {key} has no checkpoint root")
-    root = open_root(state.spec.root, say=say)
+    root = open_store(state.spec.root, say=say)
     epoch, attempt = int(execution.epoch), execution.attempt
     if state.spec.shared:
         return Result(key, epoch, attempt, root.path, None, None, None)
     directory = root.execution(attempt)
-    if not os.path.isdir(directory):
+    if attempt not in root.executions():
         raise BadDataError(f"job {key} completed in {show(directory)}, which is gone", hint="somebody removed it")
     own = [one for one in root.listing() if one.attempt == attempt]
-    saves = [os.path.join(root.raw, one.path) for one in own]
-    save = next((path for path in saves if os.path.lexists(path)), None)
-    best = read_best(root, attempt)
+    save = next((one for one in own if _is_there(root, one)), None)
+    best = read_best(root, attempt) if isinstance(root, CheckpointRoot) else None
     return Result(
-        key, epoch, attempt, directory, None if save is None else os.fsdecode(save), own[0].step if own else None,
-        None if best is None or not os.path.lexists(best.path) else best.path,
+        key, epoch, attempt, directory, None if save is None else f"{root.path}/{os.fsdecode(save.path)}",
+        own[0].step if own else None, None if best is None or not os.path.lexists(best.path) else best.path,
     )
+
+
+def _is_there(root: Root, publication: Publication) -> bool:
+    folder, name = os.path.split(publication.path)
+    return name in root.entries(folder)
 
 
 def put_link(link: str, target: str) -> None:
@@ -137,7 +146,7 @@ def put_link(link: str, target: str) -> None:
 @click.option("--link", metavar="PATH", help="Make PATH a symbolic link to it, in place of an older link.")
 @click.option("--json", "as_json", is_flag=True, help="One JSON object, with the last save and the best one.")
 def command(*, job: str, link: str | None, as_json: bool) -> int:
-    """Print the folder of the execution that completed.
+    """Print the folder of the execution that completed, or its s3://...
 
     JOB is the job's key, any Slurm job id that it ever had, or its name. What the training wrote at its end is there;
     what earlier executions wrote is in their own folders.
@@ -162,6 +171,8 @@ def command(*, job: str, link: str | None, as_json: bool) -> int:
     if found.step is not None and found.save is None:
         say(f"the saves that it published up to step {found.step} were removed: a later execution outranks them")
     if link is not None:
+        if is_place(found.directory):
+            raise UsageError(f"the result is {show(found.directory)}, and a link is to a folder")
         put_link(link, found.directory)
     if as_json:
         body = {name: getattr(found, name) for name in ("job", "attempt", "directory", "step", "save", "best")}

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from slurm_dispatch.records.facts import Fact
     from slurm_dispatch.records.state import Execution, State, Submission
     from slurm_dispatch.slurm.port import Unknown
-    from slurm_dispatch.store.root import CheckpointRoot
+    from slurm_dispatch.store.roots import Root
 
     Reasons = Callable[[AskedExecution], Mapping[str, str] | Unknown]
 
@@ -35,7 +35,7 @@ class Executions:
     :param site: the site's settings; ``None`` where dispatch is not set up: then there is no record.
     """
 
-    def __init__(self, root: CheckpointRoot, over: Sequence[str] = (), *, site: Site | None = None) -> None:
+    def __init__(self, root: Root, over: Sequence[str] = (), *, site: Site | None = None) -> None:
         self._root = root
         self._over = frozenset(over)
         self._site = site
@@ -120,7 +120,7 @@ def site_here() -> Site | None:
     return load_site()
 
 
-def read_records(root: CheckpointRoot, site: Site | None) -> dict[str, tuple[State, list[Fact]] | DispatchError]:
+def read_records(root: Root, site: Site | None) -> dict[str, tuple[State, list[Fact]] | DispatchError]:
     """The records of all jobs that have claimed the root, by key. A job without a record here is not among them."""
     from slurm_dispatch.records.fold import fold
     from slurm_dispatch.state.folder import StateFolder

@@ -101,8 +101,7 @@ def inspect(root: S3Root, publication: Publication) -> Found:
         return Found(Condition.UNKNOWN, str(error))
     files, size = len(objects), sum(one.size for one in objects)
     if not size:
-        was = "" if manifest is None else f"it had {manifest.files} objects with {manifest.size} bytes"
-        return Found(Condition.GONE, was or "not one object with a byte is left")
+        return _absent(root, publication, manifest)
     key = root.place.key(os.fsdecode(publication.path))
     try:
         torn = judge(S3SaveView(root.bucket, key, sizes_of(objects, key)))
@@ -115,6 +114,18 @@ def inspect(root: S3Root, publication: Publication) -> Found:
     if manifest_of(objects, key, manifest.proof) != manifest:
         return Found(Condition.CHANGED, "names, sizes or tags are not what they were", files, size)
     return Found(Condition.WHOLE, f"{manifest.proof} when it was published, and unchanged", files, size)
+
+
+def _absent(root: S3Root, publication: Publication, manifest: Manifest | None) -> Found:
+    if manifest is not None:
+        return Found(Condition.GONE, f"it had {manifest.files} objects with {manifest.size} bytes")
+    try:
+        known = publication.attempt is not None and root.notes(publication.attempt).names()
+    except StoreError as error:
+        return Found(Condition.UNKNOWN, str(error))
+    if not known:
+        return Found(Condition.GONE, "and so is what was known of its execution")
+    return Found(Condition.REMOVED, "by dispatch, or it was never recorded")
 
 
 def states_of(root: S3Root, publications: Sequence[Publication]) -> list[SaveState | StoreError]:

@@ -25,6 +25,7 @@ from slurm_dispatch.model.identity import check_attempt, check_key, is_attempt
 from slurm_dispatch.model.publication import NAME_MAX, Publication, check_path, parse_name
 from slurm_dispatch.s3.bucket import Bucket, check_installed
 from slurm_dispatch.s3.manifest import forget_manifest
+from slurm_dispatch.s3.notes import S3Notes
 from slurm_dispatch.s3.place import KEY_BYTES_MAX, SCHEME, Place, is_plain, parse_place
 from slurm_dispatch.s3.proof import prove
 from slurm_dispatch.s3.settings import settings
@@ -63,6 +64,8 @@ class S3Root:
         self._known: str | None = None
         """The greatest name that this process has seen or made; no listing lowers it."""
         self._proved: set[str] = set()
+
+    takes_links = False
 
     # Whose root it is
 
@@ -141,6 +144,10 @@ class S3Root:
         """The same: there are no folders to make."""
         return self.execution(attempt)
 
+    def notes(self, attempt: str) -> S3Notes:
+        """The execution's notes."""
+        return S3Notes(self.bucket, self.place.key("exec", check_attempt(attempt), ".dispatch"))
+
     def executions(self) -> list[str]:
         """The attempts that have an object below ``exec/``, sorted; what is not called like one is passed over."""
         return [name for name in map(os.fsdecode, self.entries(b"exec")) if is_attempt(name)]
@@ -183,12 +190,22 @@ class S3Root:
         publication = Publication(epoch, step, relative)
         deadline = self.bucket.deadline()
         self.check_save(relative, deadline)
-        if attempt not in self._proved:
-            prove(self.bucket, self.place.key("exec", attempt, ".dispatch", "proved"), deadline, root=self.path)
-            self._proved.add(attempt)
+        self._prove(attempt, deadline)
         self.bucket.create(self.place.key("pub", publication.name), b"", deadline)
         self._learn(publication.name)
         return publication
+
+    def prove(self, attempt: str) -> None:
+        """See that the store keeps what the protocol needs, once an execution.
+
+        :raises CannotCreateError: it does not.
+        """
+        self._prove(check_attempt(attempt), self.bucket.deadline())
+
+    def _prove(self, attempt: str, deadline: Deadline) -> None:
+        if attempt not in self._proved:
+            prove(self.bucket, self.place.key("exec", attempt, ".dispatch", "proved"), deadline, root=self.path)
+            self._proved.add(attempt)
 
     def relative_save(self, attempt: str, path: str | bytes) -> bytes:
         """The path of a save relative to the root.

@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING
 from slurm_dispatch.durable import TEMPORARY_PREFIX, sync_folder
 from slurm_dispatch.errors import AbsentError, BadDataError, CannotCreateError, StoreError, show, store_error
 from slurm_dispatch.s3.deadline import Deadline
+from slurm_dispatch.s3.manifest import read_manifest
 from slurm_dispatch.s3.place import is_plain
 from slurm_dispatch.store.remove import remove_quietly
 from slurm_dispatch.store.whole import look
@@ -31,11 +32,14 @@ if TYPE_CHECKING:
 
     from slurm_dispatch.s3.bucket import Meta
     from slurm_dispatch.s3.root import S3Root
+    from slurm_dispatch.store.whole import Entry
 
 FILES_AT_ONCE = 8
 RANGE_BYTES = 16 << 20
 """What one request of a download reads."""
 FILE_S = 300.0
+RATE_USUAL = 4 << 20
+"""Bytes a second: a file that takes longer than at this rate is taken for one that hangs by who waits for it."""
 RATE_MIN = 256 << 10
 """Bytes a second: a file that takes longer than :data:`FILE_S` and its size at this rate has a store that hangs."""
 SAY_EVERY_S = 10.0
@@ -56,23 +60,34 @@ class Meter:
 
     :param doing: what is under way (``"uploading checkpoint-500"``).
     :param say: gets a line.
+    :param moving: is told at each step that it goes on, and for how many seconds it may say nothing now.
     """
 
-    def __init__(self, doing: str, say: Callable[[str], None] | None, *, every_s: float = SAY_EVERY_S) -> None:
+    def __init__(
+        self,
+        doing: str,
+        say: Callable[[str], None] | None,
+        *,
+        moving: Callable[[float], None] = lambda _: None,
+        every_s: float = SAY_EVERY_S,
+    ) -> None:
         self._doing = doing
         self._say = say
+        self._moving = moving
         self._every_s = every_s
         self._begun = self._said = time.monotonic()
         self._files = self._bytes = self._of_files = self._of_bytes = 0
 
-    def begin(self, files: int, size: int) -> None:
-        """So much is to be done."""
+    def begin(self, files: int, size: int, largest: int = 0) -> None:
+        """So much is to be done, and the largest step is of so many bytes."""
         self._of_files, self._of_bytes = files, size
+        self._moving(largest / RATE_USUAL)
 
     def add(self, files: int, size: int) -> None:
         """So much more is done."""
         self._files += files
         self._bytes += size
+        self._moving(0.0)
         now = time.monotonic()
         if self._say is not None and (now - self._said >= self._every_s or self._files == self._of_files):
             self._said = now
@@ -84,7 +99,13 @@ class Meter:
 
 
 def upload(
-    root: S3Root, attempt: str, source: str, *, name: str | None = None, say: Callable[[str], None] | None = None
+    root: S3Root,
+    attempt: str,
+    source: str,
+    *,
+    name: str | None = None,
+    say: Callable[[str], None] | None = None,
+    moving: Callable[[float], None] = lambda _: None,
 ) -> bytes:
     """Bring the save at ``source``, a folder or a file, to ``exec/<attempt>/<name>`` of the root.
 
@@ -104,8 +125,8 @@ def upload(
         raise CannotCreateError(f"save {show(relative)} is published already", hint="publish another step's")
     key = root.place.key(relative.decode("utf-8"))
     there = {meta.key: meta.size for meta in root.save_objects(relative, root.bucket.deadline())}
-    meter = Meter(f"uploading {show(relative)}", say)
-    meter.begin(len(files), sum(one.size for one in files))
+    meter = Meter(f"uploading {show(relative)}", say, moving=moving)
+    meter.begin(len(files), sum(one.size for one in files), files[0].size)
 
     def send(one: _File) -> tuple[int, int]:
         target = _below(key, one.path)
@@ -121,7 +142,14 @@ def upload(
     return relative
 
 
-def download(root: S3Root, relative: bytes, target: str, *, say: Callable[[str], None] | None = None) -> None:
+def download(
+    root: S3Root,
+    relative: bytes,
+    target: str,
+    *,
+    say: Callable[[str], None] | None = None,
+    moving: Callable[[float], None] = lambda _: None,
+) -> None:
     """Bring the save at ``relative`` to the root to the local path ``target``, durable, whole or not at all.
 
     :param target: absolute; nothing may be there, and the folder above it must be.
@@ -132,6 +160,7 @@ def download(root: S3Root, relative: bytes, target: str, *, say: Callable[[str],
     """
     if os.path.lexists(target):
         raise CannotCreateError(f"{show(target)} is there already", hint="remove it, or give another folder")
+    recorded = read_manifest(root, relative) is not None
     objects = root.save_objects(relative, root.bucket.deadline())
     if not objects:
         raise AbsentError(f"save {show(relative)} of {show(root.path)} is gone")
@@ -140,13 +169,12 @@ def download(root: S3Root, relative: bytes, target: str, *, say: Callable[[str],
     _check_names(relative, list(paths.values()))
     parent = os.path.dirname(target)
     temporary = os.path.join(parent, f"{TEMPORARY_PREFIX}{secrets.token_hex(8)}")
-    meter = Meter(f"downloading {show(relative)}", say)
-    meter.begin(len(objects), sum(meta.size for meta in objects))
+    meter = Meter(f"downloading {show(relative)}", say, moving=moving)
+    meter.begin(len(objects), sum(meta.size for meta in objects), RANGE_BYTES)
     try:
         folders = _make(temporary, paths)
         _all([act for meta in objects for act in _reads(root, meta, _below(temporary, paths[meta.key]))], meter)
-        if root.save_objects(relative, root.bucket.deadline()) != objects:
-            raise BadDataError(f"save {show(relative)} of {show(root.path)} changed while it was downloaded")
+        _check_there(root, relative, objects, recorded=recorded)
         for folder in reversed(folders):
             sync_folder(folder)
         os.rename(temporary, target)
@@ -155,6 +183,24 @@ def download(root: S3Root, relative: bytes, target: str, *, say: Callable[[str],
         raise store_error(error, "writing", error.filename or temporary) from error
     finally:
         remove_quietly(os.fsencode(temporary))
+
+
+def _check_there(root: S3Root, relative: bytes, objects: Sequence[Meta], *, recorded: bool) -> None:
+    """See that what was downloaded is the save, and not what a removal that had begun has left of it.
+
+    A removal takes the manifest first: one that was there before the listing and is there now proves the listing. A
+    save without one is not being removed while it is the latest, or is not published at all.
+    """
+    now = root.save_objects(relative, root.bucket.deadline())
+    if recorded:
+        stays = read_manifest(root, relative) is not None
+    else:
+        published = [publication.path for publication in root.listing()]
+        stays = relative not in published or published[0] == relative
+    if not stays or set(now) < set(objects):
+        raise AbsentError(f"save {show(relative)} of {show(root.path)} went while it was downloaded")
+    if now != objects:
+        raise BadDataError(f"save {show(relative)} of {show(root.path)} changed while it was downloaded")
 
 
 def _files(source: str) -> list[_File]:
@@ -175,10 +221,25 @@ def _files(source: str) -> list[_File]:
         if path and not is_plain(path):
             raise BadDataError(f"save {show(source)} has a name that is no plain UTF-8: {show(path)}")
         if entry.kind == "f":
-            identity = f"{entry.inode} {entry.size} {entry.mtime_ns}"
-            files.append(_File(path, entry.size, hashlib.sha256(identity.encode()).hexdigest()))
+            files.append(_File(path, entry.size, _token(entry)))
     # The large ones first: the last to end is then a small one.
     return sorted(files, key=lambda one: (-one.size, one.path))
+
+
+def token_of(file: str) -> tuple[int, str]:
+    """Size of one file, and what :meth:`Bucket.sent` says of an object that was made of it as it is now.
+
+    :raises FileNotFoundError: it went.
+    """
+    seen = look(file, read=False)
+    if seen is None:
+        raise FileNotFoundError(file)
+    return seen.entries[0].size, _token(seen.entries[0])
+
+
+def _token(entry: Entry) -> str:
+    identity = f"{entry.inode} {entry.size} {entry.mtime_ns}"
+    return hashlib.sha256(identity.encode()).hexdigest()
 
 
 def _settle(root: S3Root, relative: bytes, wanted: dict[str, int]) -> None:

@@ -1,8 +1,9 @@
-"""The choice of the save to resume from: made once an execution, by an exclusive file that everyone reads.
+"""The choice of the save to resume from: made once an execution, by an exclusive note that everyone reads.
 
 ``exec/<attempt>/.dispatch/choice``, then ``choice-2``, ``choice-3``, ... for later turns of the command: each a JSON
 object ``{"v": 1, "turn", "epoch", "resume", "step", "source", "outranked"}``. ``resume`` is relative to the root
-where it is in the root, since a root can have another path on another host (C094).
+where it is in the root, since a root can have another path on another host (C094). In S3 it is the save itself, and
+each host brings it to a path of its own.
 """
 
 from __future__ import annotations
@@ -13,19 +14,21 @@ import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from slurm_dispatch.durable import create_whole, read_regular
 from slurm_dispatch.errors import AbsentError, BadDataError, show
 from slurm_dispatch.model.epoch import parse_epoch
-from slurm_dispatch.store.folders import list_fresh
-from slurm_dispatch.store.keep import take
+from slurm_dispatch.store.keep import Taken, take
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from slurm_dispatch.store.notes import Notes
     from slurm_dispatch.store.root import CheckpointRoot
+    from slurm_dispatch.store.roots import Root
 
 SIZE_MAX = 64 * 1024
 VERSION = 1
 TURNS_MAX = 100_000
-_NAME = re.compile(rb"choice(?:-([1-9][0-9]{0,5}))?\Z")
+_NAME = re.compile(r"choice(?:-([1-9][0-9]{0,5}))?\Z")
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,7 +37,7 @@ class Choice:
 
     :ivar turn: 1 for the first choice of the execution, 2 for ``choice-2``, and so on.
     :ivar epoch: of the execution.
-    :ivar resume: absolute path of the save, or ``None`` on a first start.
+    :ivar resume: absolute path of the save, or its ``s3://...``; ``None`` on a first start.
     :ivar step: the save's step; ``None`` on a first start and for ``start_from``.
     :ivar source: name of the publication; ``None`` likewise.
     :ivar outranked: a publication of a greater epoch was there: nothing of this execution will be latest.
@@ -67,44 +70,72 @@ def choose(
     :param again: a new turn of the command in the same execution: choose anew (``choice-<n>``).
     :raises BadDataError: as :meth:`CheckpointRoot.latest`; or ``start_from`` is not there.
     """
+
+    def taken() -> Taken | None:
+        return take(root, attempt, copy=copy, fallback=fallback)
+
+    return choose_by(root, attempt, taken, epoch=epoch, start_from=start_from, again=again)
+
+
+def choose_by(
+    root: Root,
+    attempt: str,
+    take_latest: Callable[[], Taken | None],
+    *,
+    epoch: int,
+    start_from: str | None = None,
+    again: bool = False,
+    is_there: Callable[[Choice], bool] | None = None,
+) -> Choice:
+    """:func:`choose`, whatever taking the latest save means in a root.
+
+    :param take_latest: makes the latest save one that does not go; ``None`` if there is no publication.
+    :param is_there: whether what was chosen before can still be resumed from; unless given, its path is looked for.
+    """
     before = read_choice(root, attempt)
-    if before is not None and not again and (before.resume is None or os.path.lexists(before.resume)):
-        return before
+    if before is not None and not again:
+        there = before.resume is None or (is_there or _lexists)(before)
+        if there:
+            return before
     turn = 1 if before is None else before.turn + 1
     if turn > TURNS_MAX:
         raise BadDataError(f"execution {attempt} has chosen {TURNS_MAX} times")
-    made = _look_for_one(root, attempt, turn, epoch, start_from, copy=copy, fallback=fallback)
-    folder = os.path.join(root.execution(attempt), ".dispatch")
+    made = _look_for_one(take_latest, turn, epoch, start_from)
+    notes = root.notes(attempt)
     name = "choice" if turn == 1 else f"choice-{turn}"
-    if create_whole(folder, name, _render(root, made), mode=root.modes().file):
+    if notes.leave(name, _render(root, made)):
         return made
-    winner = _read(root, folder, name)
+    winner = _read(root, notes, name)
     if winner is None:
         raise AbsentError(f"reading choice {name} of {attempt}: it exists and cannot be seen")
     return winner
 
 
-def read_choice(root: CheckpointRoot, attempt: str) -> Choice | None:
+def _lexists(choice: Choice) -> bool:
+    return choice.resume is not None and os.path.lexists(choice.resume)
+
+
+def read_choice(root: Root, attempt: str) -> Choice | None:
     """The newest choice of the execution, or ``None`` if there is none yet.
 
     :raises BadDataError: it is there and does not parse.
     """
-    folder = os.path.join(root.execution(attempt), ".dispatch")
+    notes = root.notes(attempt)
     try:
-        names = list_fresh(os.fsencode(folder))
+        names = notes.names()
     except AbsentError:
         return None
     turns = [int(match[1] or 1) for match in map(_NAME.match, names) if match is not None]
     if not turns:
         return None
     newest = max(turns)
-    return _read(root, folder, "choice" if newest == 1 else f"choice-{newest}")
+    return _read(root, notes, "choice" if newest == 1 else f"choice-{newest}")
 
 
 def _look_for_one(
-    root: CheckpointRoot, attempt: str, turn: int, epoch: int, start_from: str | None, *, copy: bool, fallback: bool
+    take_latest: Callable[[], Taken | None], turn: int, epoch: int, start_from: str | None
 ) -> Choice:
-    taken = take(root, attempt, copy=copy, fallback=fallback)
+    taken = take_latest()
     if taken is not None:
         publication = taken.save.publication
         outranked = publication.epoch > epoch
@@ -118,7 +149,7 @@ def _look_for_one(
     return Choice(turn, epoch, None, None, None)
 
 
-def _render(root: CheckpointRoot, choice: Choice) -> bytes:
+def _render(root: Root, choice: Choice) -> bytes:
     resume = choice.resume
     if resume is not None and resume.startswith(os.path.join(root.path, "")):
         resume = os.path.relpath(resume, root.path)
@@ -134,11 +165,9 @@ def _render(root: CheckpointRoot, choice: Choice) -> bytes:
     return json.dumps(body).encode("ascii") + b"\n"
 
 
-def _read(root: CheckpointRoot, folder: str, name: str) -> Choice | None:
-    path = os.path.join(folder, name)
-    try:
-        content = read_regular(path, SIZE_MAX)
-    except AbsentError:
+def _read(root: Root, notes: Notes, name: str) -> Choice | None:
+    content = notes.read(name, SIZE_MAX)
+    if content is None:
         return None
     try:
         body: dict[str, Any] = json.loads(content)
@@ -154,7 +183,7 @@ def _read(root: CheckpointRoot, folder: str, name: str) -> Choice | None:
             body["outranked"] is True,
         )
     except (ValueError, TypeError, KeyError, AttributeError) as error:
-        raise BadDataError(f"choice {show(path)} does not parse: {error}") from error
+        raise BadDataError(f"choice {show(notes.shown(name))} does not parse: {error}") from error
 
 
 def _text(value: object) -> str | None:

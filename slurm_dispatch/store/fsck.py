@@ -5,19 +5,22 @@ Changes nothing. What is found wrong is a fault; what could not be looked at is 
 
 from __future__ import annotations
 
+import functools
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from slurm_dispatch.errors import BadDataError, CorruptError, StoreError, show
 from slurm_dispatch.model.publication import Publication, parse_name
 from slurm_dispatch.store.outranked import by_attempt, epochs_of
-from slurm_dispatch.store.sound import FAULTS, Condition, Found, inspect
+from slurm_dispatch.store.root import CheckpointRoot
+from slurm_dispatch.store.sound import FAULTS, Condition, inspect
 from slurm_dispatch.store.tree import LEFTOVER
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from slurm_dispatch.store.root import CheckpointRoot
+    from slurm_dispatch.store.roots import Root
+    from slurm_dispatch.store.sound import Found
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,12 +62,20 @@ class Report:
         return self.saves[0] if self.saves else None
 
 
-def fsck(root: CheckpointRoot, progress: Callable[[int, int], None] | None = None) -> Report:
+def fsck(
+    root: Root,
+    progress: Callable[[int, int], None] | None = None,
+    inspecting: Callable[[Publication], Found] | None = None,
+) -> Report:
     """Look at everything in a root.
 
     :param progress: called after each save with (how many were looked at, how many there are).
+    :param inspecting: looks at a publication's save; unless given, as it is looked at in a root that is a folder.
     :raises StoreError: the root or its publications could not be listed.
     """
+    if inspecting is None:
+        assert isinstance(root, CheckpointRoot)
+        inspecting = functools.partial(inspect, root)
     report = Report()
     publications = _names(root, report)
     try:
@@ -72,7 +83,7 @@ def fsck(root: CheckpointRoot, progress: Callable[[int, int], None] | None = Non
     except BadDataError as error:
         report.faults.append(str(error))
     for number, publication in enumerate(publications, start=1):
-        found = inspect(root, publication)
+        found = inspecting(publication)
         report.saves.append((publication, found))
         latest = number == 1
         if found.condition in FAULTS or (latest and found.condition is Condition.REMOVED):
@@ -86,7 +97,7 @@ def fsck(root: CheckpointRoot, progress: Callable[[int, int], None] | None = Non
     return report
 
 
-def _names(root: CheckpointRoot, report: Report) -> list[Publication]:
+def _names(root: Root, report: Report) -> list[Publication]:
     publications = []
     for name in sorted(root.names(), reverse=True):
         try:
@@ -103,7 +114,7 @@ def _names(root: CheckpointRoot, report: Report) -> list[Publication]:
     return publications
 
 
-def _executions(root: CheckpointRoot, report: Report, publications: list[Publication]) -> None:
+def _executions(root: Root, report: Report, publications: list[Publication]) -> None:
     published = by_attempt(publications)
     there = {one.path for one, found in report.saves if found.size}
     named = {publication.path for publication in publications}

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
     from slurm_dispatch.model.publication import Publication
-    from slurm_dispatch.store.root import CheckpointRoot
+    from slurm_dispatch.store.roots import Root
 
 
 class Standing(str, Enum):
@@ -92,7 +92,7 @@ class Plan:
 
 
 def plan(
-    root: CheckpointRoot,
+    root: Root,
     rules: Rules,
     standing: Callable[[str], Known],
     is_save: Callable[[bytes], bool] | None = None,
@@ -118,13 +118,17 @@ def plan(
     looking = Candidates(root, (), is_save)
     there = [one for one in publications if _is_there(looking, one)]
     stay = staying(publications, there, rules)
+    lent: dict[str, bytes] = {}
+    epochs = epochs_of(root, published, lent)
+    gone = {Standing.OVER, Standing.ENDED}
+    new = Known(Standing.UNKNOWN, "it began meanwhile")
+    stay.update(path for attempt, path in lent.items() if standings.get(attempt, new).standing not in gone)
     removals: dict[str, tuple[bytes, ...]] = {}
     left: dict[str, Known] = {}
     trouble = list(looking.trouble)
-    epochs = epochs_of(root, published)
     for attempt, known in standings.items():
         work = Candidates(root, stay, is_save, looking.names)
-        may = known.standing in {Standing.OVER, Standing.ENDED}
+        may = known.standing in gone
         over = known.standing is not Standing.ENDED
         _of_execution(work, attempt, epochs.get(attempt), latest, published.get(attempt, []), over=over)
         trouble += work.trouble

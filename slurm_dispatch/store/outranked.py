@@ -15,6 +15,7 @@ import os
 from typing import TYPE_CHECKING
 
 from slurm_dispatch.errors import BadDataError, StoreError
+from slurm_dispatch.model.publication import parse_name
 from slurm_dispatch.store.choice import read_choice
 from slurm_dispatch.store.tree import LEFTOVER
 from slurm_dispatch.store.whole import final_name
@@ -23,7 +24,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 
     from slurm_dispatch.model.publication import Publication
-    from slurm_dispatch.store.root import CheckpointRoot
+    from slurm_dispatch.store.roots import Root
 
 BEST = b"best"
 """The folder in an execution's own that is pinned."""
@@ -39,10 +40,19 @@ def by_attempt(publications: Iterable[Publication]) -> dict[str, list[Publicatio
     return found
 
 
-def epochs_of(root: CheckpointRoot, published: Mapping[str, Sequence[Publication]]) -> dict[str, int | None]:
+OWN_AT_LEAST = 2
+"""Publications of an execution before it needs nothing older: the last may be torn by what nobody foresaw."""
+
+
+def epochs_of(
+    root: Root, published: Mapping[str, Sequence[Publication]], lent: dict[str, bytes] | None = None
+) -> dict[str, int | None]:
     """The greatest epoch that each execution is known to have, from what it published and chose.
 
     ``None``: nothing tells, or its choice could not be read; such an execution may be anything.
+
+    :param lent: gets, by execution, the path of the save that it has chosen to resume from and may still be bringing
+        to its hosts. Only in a root where that save itself is read, and until the execution has published itself.
     """
     epochs: dict[str, int | None] = {}
     for attempt in root.executions():
@@ -54,6 +64,8 @@ def epochs_of(root: CheckpointRoot, published: Mapping[str, Sequence[Publication
             continue
         if choice is not None:
             known.append(choice.epoch)
+            if lent is not None and not root.takes_links and choice.source is not None and len(known) <= OWN_AT_LEAST:
+                lent[attempt] = parse_name(choice.source).path
         epochs[attempt] = max(known, default=None)
     return epochs
 
@@ -76,7 +88,7 @@ class Candidates:
 
     def __init__(
         self,
-        root: CheckpointRoot,
+        root: Root,
         stay: Iterable[bytes],
         is_save: Callable[[bytes], bool] | None = None,
         listed: dict[bytes, frozenset[bytes]] | None = None,
@@ -158,7 +170,7 @@ class Candidates:
 
 
 def remove_all(
-    root: CheckpointRoot, paths: Collection[bytes], progress: Callable[[int, int], None] | None = None
+    root: Root, paths: Collection[bytes], progress: Callable[[int, int], None] | None = None
 ) -> tuple[tuple[bytes, ...], tuple[str, ...]]:
     """Remove candidates, one after the other.
 
@@ -187,4 +199,4 @@ def _above(path: bytes) -> list[bytes]:
     return [b"/".join(parts[:count]) for count in range(1, len(parts))]
 
 
-__all__ = ["BEST", "Candidates", "by_attempt", "epochs_of", "greatest_step", "remove_all"]
+__all__ = ["BEST", "OWN_AT_LEAST", "Candidates", "by_attempt", "epochs_of", "greatest_step", "remove_all"]

@@ -34,6 +34,7 @@ from slurm_dispatch.store.claims import anothers, foreign, outranked
 from slurm_dispatch.store.folders import Modes, enter, list_fresh, make, modes_of, tries
 from slurm_dispatch.store.folders import sync as sync_opened
 from slurm_dispatch.store.manifest import forget_manifest
+from slurm_dispatch.store.notes import FolderNotes
 from slurm_dispatch.store.published import first_there, latest_gone, named
 from slurm_dispatch.store.saves import check_length, check_save, find_save, sync_save
 from slurm_dispatch.store.tree import names_in, remove_in
@@ -76,6 +77,8 @@ class CheckpointRoot:
         self._say = say
         self._said: set[str] = set()
         self._name_max = 0  # not asked yet
+
+    takes_links = True
 
     # Whose root it is
 
@@ -190,6 +193,10 @@ class CheckpointRoot:
             self._sync(executions, self._shown(b"exec"))
             self._sync(root, self.raw)
         return self.execution(attempt)
+
+    def notes(self, attempt: str) -> FolderNotes:
+        """The execution's notes. Reading one needs nothing; to leave one its folder must be made."""
+        return FolderNotes(os.path.join(self.execution(attempt), ".dispatch"), self.modes)
 
     def executions(self) -> list[str]:
         """The attempts that have a folder in ``exec/``, sorted; what is not called like one is passed over."""

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Protocol
 
 if TYPE_CHECKING:
     from slurm_dispatch.model.publication import Publication
+    from slurm_dispatch.store.notes import Notes
     from slurm_dispatch.store.root import Highest, Save
 
 
@@ -21,6 +22,10 @@ class Root(Protocol):
     @property
     def path(self) -> str:
         """How it is called: an absolute path, or ``s3://bucket/prefix``."""
+
+    @property
+    def takes_links(self) -> bool:
+        """Whether who resumes from a save has links of its own, so that the save may go meanwhile."""
 
     def claim(self, job: str, generation: int) -> None:
         """Make the generation the job's, exclusive and durable; the same job may claim again.
@@ -33,6 +38,9 @@ class Root(Protocol):
 
     def owners(self) -> dict[int, str]:
         """The job of each generation that was claimed here, rising."""
+
+    def notes(self, attempt: str) -> Notes:
+        """The execution's notes; on a folder its own must be made before one is left."""
 
     def executions(self) -> list[str]:
         """The attempts of which something is there, sorted."""

@@ -12,17 +12,22 @@ from typing import TYPE_CHECKING
 
 from slurm_dispatch.errors import BadDataError
 from slurm_dispatch.model.identity import check_attempt
-from slurm_dispatch.store.outranked import Candidates, by_attempt, epochs_of, greatest_step, remove_all
+from slurm_dispatch.store.outranked import (
+    OWN_AT_LEAST,
+    Candidates,
+    by_attempt,
+    epochs_of,
+    greatest_step,
+    remove_all,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from slurm_dispatch.store.root import CheckpointRoot
+    from slurm_dispatch.store.roots import Root
 
 KEEP_OWN = 2
 KEEP_ROOT = 3
-OWN_AT_LEAST = 2
-"""Publications of this execution before anything is thinned: the last may be torn by what nobody foresaw."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,7 +43,7 @@ class Thinned:
 
 
 def thin(
-    root: CheckpointRoot,
+    root: Root,
     attempt: str,
     *,
     epoch: int,
@@ -72,12 +77,16 @@ def thin(
     greatest = greatest_step(publications)
     if greatest is not None:
         stay.add(greatest.path)
+    lent: dict[str, bytes] = {}
+    epochs = epochs_of(root, published, lent)
+    # A newer execution may be bringing to its hosts what it has chosen: where it has no links, that stays.
+    stay.update(path for one, path in lent.items() if (epochs[one] or 0) > epoch)
     work = Candidates(root, stay, is_save)
     # What this execution has kept and not published yet stays.
     kept = b"exec/" + attempt.encode("ascii") + b"/kept/"
     work.published(publication for publication in own if publication.path.startswith(kept))
     work.resumed(attempt)
-    for older, known in epochs_of(root, published).items():
+    for older, known in epochs.items():
         if older != attempt and known is not None and known < epoch:
             work.older(older, published.get(older, []))
     removed, trouble = remove_all(root, work.paths)

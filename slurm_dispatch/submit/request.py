@@ -18,6 +18,7 @@ from slurm_dispatch.model.identity import new_key, strip_words
 from slurm_dispatch.model.outcome import Action
 from slurm_dispatch.records.facts import Fact, render
 from slurm_dispatch.records.spec import Spec
+from slurm_dispatch.s3.place import SCHEME, is_place, parse_place
 from slurm_dispatch.slurm.directives import foreign_options, sbatch_options
 from slurm_dispatch.slurm.options import as_argument, from_variables, without_options
 from slurm_dispatch.slurm.resubmit import NOT_REPEATED
@@ -270,8 +271,10 @@ class _Paths:
 def _root(settings: Settings, paths: _Paths, *, need_root: bool) -> str:
     typed = settings.text("checkpoint")
     if typed is not None:
+        if is_place(typed):
+            return _place(typed, paths, shared=settings.flag("shared-checkpoint"))
         if re.match(r"[A-Za-z][A-Za-z0-9+.-]*://", typed):
-            raise UsageError(f"--checkpoint {show(typed)}: a root is a folder in this version")
+            raise UsageError(f"--checkpoint {show(typed)}: a root is a folder, or s3://BUCKET/PREFIX")
         return paths.expand("--checkpoint", typed)
     if need_root:
         raise UsageError(
@@ -279,6 +282,19 @@ def _root(settings: Settings, paths: _Paths, *, need_root: bool) -> str:
             hint="give --checkpoint ROOT, a folder for this job, before the script or in a #DISPATCH line",
         )
     return ""
+
+
+def _place(typed: str, paths: _Paths, *, shared: bool) -> str:
+    """The place in S3 that ``typed`` means, with what is put into it as into a path."""
+    if shared:
+        raise UsageError(
+            f"--checkpoint {show(typed)} is in S3, and --shared-checkpoint is for a folder",
+            hint="leave --shared-checkpoint out: dispatch-watch --from DIR uploads what the command saves",
+        )
+    rest = typed[len(SCHEME) :].removesuffix("/")
+    if {"", ".", ".."} & set(rest.split("/")):
+        raise UsageError(f"--checkpoint {show(typed)} is not plain", hint="it is s3://BUCKET/PREFIX")
+    return str(parse_place(SCHEME + paths.expand("--checkpoint", f"/{rest}")[1:]))
 
 
 def _spec(

@@ -31,6 +31,10 @@ KEPT_SIGNALS = (
 )
 
 
+GOES_ON = b"~"
+"""What a child writes before its answer to say that it goes on: its deadline begins anew."""
+
+
 _left: set[int] = set()
 """Children that could not be reaped when they were given up."""
 
@@ -39,10 +43,12 @@ class Apart:
     """A running child and what it has answered so far."""
 
     def __init__(self, work: Callable[[], bytes], deadline_s: float) -> None:
-        """Fork and do ``work`` in the child; it is killed ``deadline_s`` seconds from now.
+        """Fork and do ``work`` in the child; it is killed ``deadline_s`` seconds from now, or from the last time that
+        it called :func:`goes_on`.
 
         :raises TransientError: there is no process to be had.
         """
+        self._deadline_s = deadline_s
         self.ends_at = time.monotonic() + deadline_s
         reading, writing = pipe()
         try:
@@ -62,10 +68,14 @@ class Apart:
     def step(self) -> None:
         """Take what the child has written; call it when :attr:`descriptor` is readable."""
         part = os.read(self.descriptor, 1 << 16)
-        if part:
-            self._parts.append(part)
-        else:
+        if not part:
             self.done = True
+            return
+        rest = part if self._parts else part.lstrip(GOES_ON)
+        if rest != part:
+            self.ends_at = time.monotonic() + self._deadline_s
+        if rest:
+            self._parts.append(rest)
 
     def abandon(self) -> None:
         """Kill the child, do not wait for it longer than a moment, and forget it."""
@@ -171,7 +181,18 @@ def fork_deaf() -> int:
     return pid
 
 
+_writing: list[int] = []
+"""In a child of :class:`Apart`: where it writes."""
+
+
+def goes_on(_: float = 0.0) -> None:
+    """In a child: say that the work goes on. Elsewhere nothing happens."""
+    for descriptor in _writing:
+        os.write(descriptor, GOES_ON)
+
+
 def _child(work: Callable[[], bytes], writing: int) -> NoReturn:
+    _writing[:] = [writing]
     try:
         try:
             answer = b"+" + work()

@@ -8,14 +8,20 @@ import signal
 import time
 from typing import TYPE_CHECKING
 
-from slurm_dispatch.errors import NothingThereError, NotResumedError, ServiceAwayError, StalledError, StoreError
+from slurm_dispatch.errors import (
+    AbsentError,
+    NothingThereError,
+    NotResumedError,
+    ServiceAwayError,
+    StalledError,
+    StoreError,
+)
 from slurm_dispatch.model.outcome import Outcome
-from slurm_dispatch.store.root import open_root
 from slurm_dispatch.watch import slurmconf
 from slurm_dispatch.watch.apart import apart
 from slurm_dispatch.watch.hearing import STOP, Hearing
 from slurm_dispatch.watch.say import say
-from slurm_dispatch.watch.session import Session, silent
+from slurm_dispatch.watch.session import Session, open_to_look, silent
 from slurm_dispatch.watch.turn import ask_finish, last_run, read_end
 
 if TYPE_CHECKING:
@@ -61,6 +67,8 @@ class Beside:
         self._next_question = time.monotonic() + self._steps_s
         self._assuming = True
         self._give_up_at: float | None = None
+        self._patient = False
+        """Whether the last scan may take as long as an upload in it goes on: who asked for it waits for it."""
         self._linger_until: float | None = None
         self._status = 0
 
@@ -71,7 +79,7 @@ class Beside:
             while not session.over:
                 self._wait()
                 if self._give_up_at is not None:
-                    if time.monotonic() >= self._give_up_at and not session.over:
+                    if time.monotonic() >= self._last_until(self._give_up_at) and not session.over:
                         session.give_up("it took too long")
                     continue
                 self._look_for_end()
@@ -83,7 +91,7 @@ class Beside:
         now = time.monotonic()
         due = min(self._session.due(), now + PARENT_S)
         if self._give_up_at is not None:
-            due = min(due, self._give_up_at)
+            due = min(due, self._last_until(self._give_up_at))
         watched = [self._hearing.descriptor, *self._session.descriptors()]
         readable = select.select(watched, [], [], max(0.0, due - now))[0]
         if self._hearing.descriptor in readable:
@@ -91,6 +99,9 @@ class Beside:
                 if number in STOP:
                     self._stop(number)
         self._session.handle(readable)
+
+    def _last_until(self, given: float) -> float:
+        return max(given, self._session.moving_until) if self._patient else given
 
     def _stop(self, number: int) -> None:
         if self._give_up_at is not None or self._linger_until is not None:
@@ -108,6 +119,7 @@ class Beside:
     def _look_for_end(self) -> None:
         session, now = self._session, time.monotonic()
         if session.finish is not None:
+            self._patient = True
             self._last(None, assume=session.finish == 0, wait_s=self._options.timeout_s + self._options.settle_s)
         elif session.not_resumed is not None:
             self._not_resumed()
@@ -200,10 +212,11 @@ def finish(place: Place, *, status: int | None, timeout_s: float) -> int:
     """
 
     def ask() -> bytes:
-        root = open_root(place.root)
-        if not os.path.isdir(os.path.join(root.execution(place.attempt), ".dispatch")):
-            raise NothingThereError("there is no dispatch-watch --beside in this execution")
-        run = last_run(root, place.attempt)
+        root = open_to_look(place)
+        try:
+            run = last_run(root, place.attempt)
+        except AbsentError:
+            run = None
         if run is None or (run.runner is not None and not run.runner.beside):
             raise NothingThereError("there is no dispatch-watch --beside in this execution")
         if not run.ended:
@@ -213,7 +226,7 @@ def finish(place: Place, *, status: int | None, timeout_s: float) -> int:
     number = int(apart(ask, timeout_s, "the checkpoint root"))
 
     def answer() -> bytes:
-        root = open_root(place.root)
+        root = open_to_look(place)
         over, found = read_end(root, place.attempt, number)
         if over:
             return str(found or 0).encode("ascii")

@@ -14,19 +14,20 @@ from slurm_dispatch.savers.auto import recognise
 from slurm_dispatch.savers.layout import State
 from slurm_dispatch.savers.shards import check_indexes
 from slurm_dispatch.savers.table import LAYOUTS, layout_named
-from slurm_dispatch.store.view import FilesView
-from slurm_dispatch.store.whole import look
 from slurm_dispatch.watch.options import AUTO
 from slurm_dispatch.watch.pattern import RESERVED, parse_pattern, saves_of
 from slurm_dispatch.watch.scanning import Candidate, Listing, candidates, scan
+from slurm_dispatch.watch.tree import DISK
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection
 
     from slurm_dispatch.savers.layout import Layout
+    from slurm_dispatch.savers.view import SaveView
     from slurm_dispatch.store.whole import Look
     from slurm_dispatch.watch.options import Options
     from slurm_dispatch.watch.pattern import Pattern
+    from slurm_dispatch.watch.tree import Tree
 
 ASKED_MAX = 4
 """Saves that ``auto`` asks of in one scan for each layout: the newest, and the oldest."""
@@ -58,12 +59,19 @@ class Judge:
     """The judgement of one run. In ``auto`` it remembers the layout that it took."""
 
     def __init__(
-        self, options: Options, *, resumed: str | None = None, say: Callable[[str], None] = lambda _: None
+        self,
+        options: Options,
+        *,
+        resumed: str | None = None,
+        say: Callable[[str], None] = lambda _: None,
+        tree: Tree = DISK,
     ) -> None:
         """
         :param resumed: the save that the command was given: its name shows which form of names counts.
         :param say: takes the line that says which layout ``auto`` took.
+        :param tree: where the saves are.
         """
+        self.tree = tree
         self._options = options
         self._say = say
         self._auto = options.layout == AUTO
@@ -108,6 +116,7 @@ class Judge:
 
         :raises StoreError: it could not be listed.
         """
+        self.tree.begin()
         if self._auto and (self.layout is None or self.layout.one_form):
             self._recognise(directory, reserved)
         found = self._scan(directory, self.layout, reserved)
@@ -117,26 +126,37 @@ class Judge:
 
     def _scan(self, directory: str, layout: Layout | None, reserved: Collection[str]) -> Listing:
         if layout is None:
-            return scan(directory, self._options.pattern, reserved=reserved)
-        return scan(directory, self._of(layout), reserved=reserved, unfinished=layout.is_temporary)
+            return scan(directory, self._options.pattern, reserved=reserved, tree=self.tree)
+        return scan(directory, self._of(layout), reserved=reserved, unfinished=layout.is_temporary, tree=self.tree)
 
     def _recognise(self, directory: str, reserved: Collection[str]) -> None:
         """Take the first layout of the table that recognises one of its candidates; a surer one later on, too."""
         rows = list(LAYOUTS.values())
         rows = rows if self.layout is None else rows[: rows.index(self.layout)]
         patterns = list(dict.fromkeys(pattern for layout in rows for pattern in self._of(layout)))
-        there = candidates(directory, patterns, reserved=reserved)
+        there = candidates(directory, patterns, reserved=reserved, tree=self.tree)
         asked: dict[str, Layout | None] = {}
         for layout in rows:
             found = [one for one in there if self._is_called(layout, os.path.relpath(one.path, directory))]
             for candidate in dict.fromkeys([*found[: ASKED_MAX // 2], *found[-ASKED_MAX // 2 :]]):
                 if candidate.path not in asked:
-                    asked[candidate.path] = _recognised(candidate.path)
+                    asked[candidate.path] = self._recognised(candidate.path)
                 if asked[candidate.path] is layout:
                     name = show(os.path.relpath(candidate.path, directory))
                     self._say(f"--layout auto: {name} is a save of {layout.title}: --layout {layout.name} is taken")
                     self.layout = layout
                     return
+
+    def _recognised(self, path: str) -> Layout | None:
+        seen = self.tree.look(path, read=False)
+        if seen is None:
+            return None
+        try:
+            return recognise(self.tree.view(path, seen))
+        except OSError as error:
+            if error.errno in _VANISHED:
+                return None
+            raise store_error(error, "reading in save", path) from error
 
     def _is_called(self, layout: Layout, relative: str) -> bool:
         """Whether a path in the execution's folder is one of the layout's names."""
@@ -168,7 +188,7 @@ class Judge:
         :raises StoreError: it could not be looked.
         """
         done = self._options.done
-        seen = look(candidate.path, done, read=self.layout is None or bool(done))
+        seen = self.tree.look(candidate.path, done, read=self.layout is None or bool(done))
         if seen is None:
             return None
         try:
@@ -183,7 +203,7 @@ class Judge:
             return Opinion(seen, State.TORN, f"{show(seen.torn or candidate.path)} is cut")
         if seen.proved:
             return Opinion(seen, State.WHOLE, ", ".join(self._options.done) or "its own structure")
-        missing = check_indexes(FilesView(candidate.path, seen))
+        missing = check_indexes(self.tree.view(candidate.path, seen))
         if missing is not None:
             return Opinion(seen, missing.state, missing.why)
         return Opinion(seen, State.UNSURE, "nothing in it says that it is whole")
@@ -203,7 +223,7 @@ class Judge:
     def _by(self, candidate: Candidate, seen: Look) -> Opinion:
         layout, done = self.layout, self._options.done
         assert layout is not None
-        view = FilesView(candidate.path, seen)
+        view = self.tree.view(candidate.path, seen)
         verdict = layout.check(view)
         state, why = verdict.state, verdict.why
         if done and state is not State.TORN:
@@ -226,19 +246,7 @@ class Judge:
         return saves_of(self.patterns())
 
 
-def _recognised(path: str) -> Layout | None:
-    seen = look(path, read=False)
-    if seen is None:
-        return None
-    try:
-        return recognise(FilesView(path, seen))
-    except OSError as error:
-        if error.errno in _VANISHED:
-            return None
-        raise store_error(error, "reading in save", path) from error
-
-
-def _wrong_step(layout: Layout, view: FilesView, candidate: Candidate) -> str | None:
+def _wrong_step(layout: Layout, view: SaveView, candidate: Candidate) -> str | None:
     step = None if layout.step_of is None else layout.step_of(view)
     if step is None or step == candidate.step:
         return None

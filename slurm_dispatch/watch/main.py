@@ -56,7 +56,9 @@ def _main(arguments: list[str], environment: dict[str, str]) -> int:
         return 0
     if options.command:
         words.check(options.command)
-    place = find_place(environment, root=options.root, require_managed=options.require_managed)
+    place = find_place(
+        environment, root=options.root, require_managed=options.require_managed, local=options.from_dir, remote=True
+    )
     if options.stall_s is None and environment.get(STALL):
         options.stall_s = _stall(environment[STALL])
     if options.finish:
@@ -77,10 +79,13 @@ def _stall(text: str) -> float:
 def _work(place: Place, options: command_line.Options, environment: dict[str, str]) -> int:
     from slurm_dispatch.watch.apart import apart
     from slurm_dispatch.watch.judge import Judge
+    from slurm_dispatch.watch.local import is_remote, of_other_hosts
     from slurm_dispatch.watch.prepare import Prepared, follow, prepare
     from slurm_dispatch.watch.shared import follow_shared, prepare_shared
     from slurm_dispatch.watch.turn import this_process
 
+    if options.single is not None and is_remote(place) and place.local is None:
+        raise UsageError("--single on a root in S3 needs --from DIR, the folder of this host that FILE is in")
     if place.job is None and place.first:
         say(f"not managed: this run has epoch 0, below all others of {place.root}")
     runner = this_process(os.getpid(), beside=options.beside)
@@ -94,11 +99,15 @@ def _work(place: Place, options: command_line.Options, environment: dict[str, st
         if not place.first:
             return follow(place, supervisor=runner.pid, timeout_s=options.timeout_s).encode()
         return prepare(
-            place, start_from=start_from, copy=options.copy, runner=runner, judge=Judge(options)
-        ).encode()
+            place, start_from=start_from, copy=options.copy, runner=runner, judge=Judge(options),
+            timeout_s=options.timeout_s,
+        ).encode()  # fmt: skip
 
     # A little longer than what waits inside, so that the better message comes first.
     prepared = Prepared.decode(apart(work, options.timeout_s + 5, f"the checkpoint root {place.root}"))
+    hosts = of_other_hosts(place, environment) if place.first else None
+    if hosts is not None:
+        say(hosts)
     _say_prepared(place, options, prepared)
     environment = {name: value for name, value in environment.items() if name not in INHERITED}
     environment.update(variables(place, prepared.directory, prepared.resume, prepared.step))

@@ -35,6 +35,8 @@ class Options:
     """What the command line said. Times are seconds."""
 
     root: str | None = None
+    from_dir: str | None = None
+    """For a root in S3: the folder of this host below which the command saves."""
     pattern: Pattern = field(default_factory=lambda: parse_pattern(DEFAULT))
     own_pattern: bool = False
     """--pattern was given: it stands for the patterns of a layout too."""
@@ -138,10 +140,10 @@ def _put_single(options: Options, text: str) -> None:
     options.single = text
 
 
-def _put_path(name: str) -> Callable[[Options, str], None]:
+def _put_path(name: str, option: str = "") -> Callable[[Options, str], None]:
     def put(options: Options, text: str) -> None:
         if not text or "\0" in text:
-            raise UsageError(f"--{name.replace('_', '-')} has no path")
+            raise UsageError(f"{option or '--' + name.replace('_', '-')} has no path")
         setattr(options, name, text)
 
     return put
@@ -170,6 +172,12 @@ def _set(name: str, parse: Callable[[str], Any]) -> Callable[[Options, str], Non
 
 OPTIONS: tuple[Row, ...] = (
     Row("--root", "PATH", "the checkpoint root; otherwise DISPATCH_CHECKPOINT", _put_path("root")),
+    Row(
+        "--from",
+        "DIR",
+        "for a root in S3: the command saves below DIR, on this host's disk, and whole saves are uploaded",
+        _put_path("from_dir", "--from"),
+    ),
     Row(
         "--layout",
         "NAME|auto",

@@ -21,6 +21,8 @@ SHARED = "SLURM_DISPATCH_SHARED"
 """``1`` for a shared checkpoint: from TaskProlog, which knows the word, and from the wrapper."""
 KEEP = "SLURM_DISPATCH_KEEP"
 """What ``--keep`` and ``--no-thin`` said, for a training that publishes itself: ``2,3``, or ``all``."""
+FROM = "SLURM_DISPATCH_FROM"
+"""What ``--from`` said, for ``dispatch env`` in the command."""
 IDENTITY = ("DISPATCH_JOB", "DISPATCH_EPOCH", "DISPATCH_ATTEMPT")
 _BASE32 = "abcdefghijklmnopqrstuvwxyz234567"
 
@@ -37,6 +39,8 @@ class Place:
     :ivar slurm_job: the job's id as Slurm's commands take it, ``None`` outside Slurm.
     :ivar slurm_step: the step that this process is in, ``None`` in a batch script and outside Slurm.
     :ivar shared: the job has a shared checkpoint: the command works in the root itself, and nothing is published.
+    :ivar local: for a root in S3: the folder of this host below which the command saves, absolute (``--from``).
+    :ivar local_rank: of this process among those of its step on this host.
     """
 
     root: str
@@ -48,6 +52,8 @@ class Place:
     slurm_job: str | None = None
     slurm_step: str | None = None
     shared: bool = False
+    local: str | None = None
+    local_rank: int = 0
 
     @property
     def generation(self) -> int:
@@ -60,10 +66,19 @@ class Place:
         return self.rank == 0
 
 
-def find_place(environment: Mapping[str, str], *, root: str | None, require_managed: bool = False) -> Place:
+def find_place(
+    environment: Mapping[str, str],
+    *,
+    root: str | None,
+    require_managed: bool = False,
+    local: str | None = None,
+    remote: bool = False,
+) -> Place:
     """The execution that ``environment`` speaks of.
 
     :param root: what ``--root`` said; it goes before ``DISPATCH_CHECKPOINT``.
+    :param local: what ``--from`` said.
+    :param remote: the caller can do its work on a root in S3.
     :raises ConfigurationError: a part of the identity is there and another is not, or one does not parse; or
         the run must be managed, is in a Slurm job, and is not.
     :raises NotAllowedError: the run must be managed, and is not in a Slurm job.
@@ -91,13 +106,8 @@ def find_place(environment: Mapping[str, str], *, root: str | None, require_mana
         raise UsageError(
             "there is no checkpoint root", hint="give --root PATH, or submit with dispatch sbatch --checkpoint"
         )
-    if path[:5].lower() == "s3://":
-        raise UsageError(
-            f"checkpoint root {show(path)}: dispatch-watch writes into folders in this version",
-            hint="publish with dispatch publish where the training has written to S3 itself",
-        )
-    if "\0" in path or (root is None and not os.path.isabs(path)):
-        raise ConfigurationError(f"DISPATCH_CHECKPOINT {show(path)!r} is not an absolute path")
+    shared = environment.get(SHARED) == "1"
+    path = _checked_root(path, absolute=root is None, remote=remote and not shared, local=local)
     step = _number(environment.get("SLURM_STEP_ID")) if slurm_job is not None else None
     tasks = int(_number(environment.get("SLURM_STEP_NUM_TASKS")) or "1") if step is not None else 1
     rank = int(_number(environment.get("SLURM_PROCID")) or "0") if slurm_job is not None else 0
@@ -106,8 +116,30 @@ def find_place(environment: Mapping[str, str], *, root: str | None, require_mana
         job, epoch, attempt = _identity(environment)
     else:
         epoch, attempt = UNMANAGED, _unmanaged_attempt(environment, slurm_job)
-    shared = environment.get(SHARED) == "1"
-    return Place(os.path.abspath(path), job, epoch, attempt, rank, max(tasks, 1), slurm_job, step, shared)
+    local_rank = int(_number(environment.get("SLURM_LOCALID")) or "0") if step is not None else 0
+    local = None if local is None else os.path.abspath(local)
+    return Place(path, job, epoch, attempt, rank, max(tasks, 1), slurm_job, step, shared, local, local_rank)
+
+
+def _checked_root(path: str, *, absolute: bool, remote: bool, local: str | None) -> str:
+    """The root's path, absolute, or ``s3://bucket/prefix``.
+
+    :param absolute: it must be given as an absolute path.
+    """
+    if path[:5].lower() == "s3://":
+        from slurm_dispatch.s3.place import parse_place  # only who has one pays for it
+
+        if not remote:
+            raise UsageError(
+                f"checkpoint root {show(path)}: this is for roots that are folders",
+                hint="use a folder, or dispatch-watch --from DIR",
+            )
+        return str(parse_place(path))
+    if local is not None:
+        raise UsageError(f"--from is for a root in S3, and {show(path)} is a folder: the command saves into it")
+    if "\0" in path or (absolute and not os.path.isabs(path)):
+        raise ConfigurationError(f"DISPATCH_CHECKPOINT {show(path)!r} is not an absolute path")
+    return os.path.abspath(path)
 
 
 def _identity(environment: Mapping[str, str]) -> tuple[str, int, str]:
@@ -149,6 +181,7 @@ def _number(text: str | None) -> str | None:
 INHERITED = (
     "DISPATCH_DIR", "DISPATCH_RESUME", "DISPATCH_RESUME_STEP",
     "SLURM_DISPATCH_ATTEMPT", "SLURM_DISPATCH_DIR", "SLURM_DISPATCH_RESUME", "SLURM_DISPATCH_RESUME_STEP", KEEP,
+    FROM,
 )  # fmt: skip
 """What is taken away before it is set: an outer job's values must not reach this one's command."""
 
@@ -161,6 +194,8 @@ def variables(place: Place, directory: str, resume: str | None, step: int | None
         "SLURM_DISPATCH_ATTEMPT": place.attempt,
         "SLURM_DISPATCH_DIR": directory,
     }
+    if place.local is not None:
+        values[FROM] = place.local
     if resume is not None:
         values["DISPATCH_RESUME"] = values["SLURM_DISPATCH_RESUME"] = resume
         if step is not None:

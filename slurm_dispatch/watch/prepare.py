@@ -14,30 +14,48 @@ from typing import TYPE_CHECKING
 from slurm_dispatch.durable import sync_name
 from slurm_dispatch.errors import AbsentError, BadDataError, DispatchError, StoreError, TransientError, store_error
 from slurm_dispatch.model.publication import parse_name
-from slurm_dispatch.store.choice import Choice, choose, read_choice
+from slurm_dispatch.store.choice import choose, read_choice
 from slurm_dispatch.store.manifest import manifest_of
 from slurm_dispatch.store.probe import probe
 from slurm_dispatch.store.root import CheckpointRoot, open_root
 from slurm_dispatch.store.whole import Proof, look
+from slurm_dispatch.watch import local
+from slurm_dispatch.watch.apart import goes_on
+from slurm_dispatch.watch.tree import DISK
 from slurm_dispatch.watch.turn import Run, Runner, claim_run, last_run
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+    from typing import TypeVar
 
+    from slurm_dispatch.store.choice import Choice
+    from slurm_dispatch.store.roots import Root
     from slurm_dispatch.watch.judge import Judge
     from slurm_dispatch.watch.place import Place
+    from slurm_dispatch.watch.tree import Tree
 
 PAUSE_S = 0.2
 """Between two looks of a rank that waits for the first one's choice."""
+REMOTE_PAUSE_S = 1.0
+"""The same where each look is a request to a store in S3."""
+_WAITED = "see what rank 0 said; is the root on a filesystem that all nodes share?"
+_WAITED_REMOTE = (
+    "see what rank 0 said; --timeout must cover the download of the save, and --from be one folder for a host's tasks"
+)
 ROUNDS = 20
 """How often a run number may be taken by another before it is an error."""
+
+
+if TYPE_CHECKING:
+    _Found = TypeVar("_Found")
 
 
 @dataclass(frozen=True, slots=True)
 class Prepared:
     """What the command is to be given.
 
-    :ivar directory: absolute, ``exec/<attempt>`` of the root; of a shared job the root itself.
+    :ivar directory: absolute: ``exec/<attempt>`` of the root, or of a root in S3 ``<attempt>`` below ``--from``; of a
+        shared job the root itself.
     :ivar step: of the save that it resumes from; of a shared job the greatest that was there before.
     :ivar run: number of this process's run, ``None`` if it does not publish.
     :ivar links: whether saves can be kept by links.
@@ -98,40 +116,127 @@ def open_place(place: Place) -> CheckpointRoot:
     return root
 
 
-def prepare(place: Place, *, start_from: str | None, copy: bool, runner: Runner, judge: Judge) -> Prepared:
+def open_any(place: Place) -> Root:
+    """The root of any kind, claimed for the execution's job, and where its notes can be left."""
+    return local.claim_remote(place) if local.is_remote(place) else open_place(place)
+
+
+class _InFolder:
+    """A root that is a folder: the command saves into it."""
+
+    tree: Tree = DISK
+
+    def __init__(self, place: Place, *, copy: bool) -> None:
+        self.root = open_place(place)
+        self.directory = self.root.execution(place.attempt)
+        self.free_on = self.root.path
+        self._place = place
+        self._copy = copy
+
+    def probe(self) -> bool:
+        """Refuse a root that does not do what is needed; whether saves can be kept by links."""
+        return probe(self.root, self._place.attempt).links
+
+    def choose(self, start_from: str | None, *, again: bool = False) -> Choice:
+        """The execution's choice, made if there is none, taken to where it stays."""
+        place = self._place
+        return choose(
+            self.root, place.attempt, epoch=place.epoch, start_from=start_from, again=again, copy=self._copy
+        )
+
+
+class _InBucket:
+    """A root in S3: the command saves into a folder of this host."""
+
+    tree: Tree = DISK
+
+    def __init__(self, place: Place, *, timeout_s: float | None) -> None:
+        self.directory = local.make_local(place)
+        self.root = local.claim_remote(place, timeout_s=timeout_s)
+        self.free_on = self.directory
+        self._place = place
+
+    def probe(self) -> bool:
+        """Done before the claim, which needs it; saves are kept by uploading them."""
+        return True
+
+    def choose(self, start_from: str | None, *, again: bool = False) -> Choice:
+        """The execution's choice, made if there is none, brought to this host."""
+        return local.choose_and_bring(self.root, self._place, start_from=start_from, again=again, moving=goes_on)
+
+
+class _ToBucket:
+    """A root in S3: the command saves into it itself."""
+
+    def __init__(self, place: Place, *, timeout_s: float | None) -> None:
+        from slurm_dispatch.watch.objects import Objects
+
+        self.root = local.claim_remote(place, timeout_s=timeout_s)
+        self.tree: Tree = Objects(self.root, place.attempt)
+        self.directory = self.root.execution(place.attempt)
+        self.free_on = self.directory
+        self._place = place
+
+    def probe(self) -> bool:
+        """Done before the claim; saves cannot be kept."""
+        return False
+
+    def choose(self, start_from: str | None, *, again: bool = False) -> Choice:
+        """The execution's choice, made if there is none: the save where it is."""
+        return local.choose_remote(self.root, self._place, start_from=start_from, again=again)
+
+
+_Hands = _InFolder | _InBucket | _ToBucket
+
+
+def _hands(place: Place, *, copy: bool = False, timeout_s: float | None = None) -> _Hands:
+    """The root, opened, claimed and ready to be written to.
+
+    :param timeout_s: for each call to a store in S3.
+    """
+    if not local.is_remote(place):
+        return _InFolder(place, copy=copy)
+    return (_ToBucket if place.local is None else _InBucket)(place, timeout_s=timeout_s)
+
+
+def prepare(
+    place: Place, *, start_from: str | None, copy: bool, runner: Runner, judge: Judge, timeout_s: float | None = None
+) -> Prepared:
     """Everything of the first process of a step, or of the only one.
 
     :param start_from: what ``--start-from`` or ``SLURM_DISPATCH_START_FROM`` said.
     :param runner: the supervisor's process.
     :param judge: which names are saves, for :attr:`Prepared.known`.
+    :param timeout_s: for each call to a store in S3.
     :raises DispatchError: nothing must be started; the exit code is the error's.
     """
     start_from = None if start_from is None else os.path.abspath(start_from)
-    root = open_place(place)
+    hands = _hands(place, copy=copy, timeout_s=timeout_s)
+    root = hands.root
+    judge.tree = hands.tree
     for _ in range(ROUNDS):
         before = last_run(root, place.attempt)
         if before is not None and not before.over:
-            choice = choose(root, place.attempt, epoch=place.epoch, start_from=start_from, copy=copy)
-            return _prepared(root, place, choice, other=other_helper(before))
+            return _prepared(hands, place, hands.choose(start_from), other=other_helper(before))
         # Chosen before the run is claimed: a rank that sees a run finds a choice.
         again = before is not None and place.tasks == 1
-        found = probe(root, place.attempt)
-        choice = choose(root, place.attempt, epoch=place.epoch, start_from=start_from, again=again, copy=copy)
+        links = hands.probe()
+        choice = hands.choose(start_from, again=again)
         number = 1 if before is None else before.number + 1
         if claim_run(root, place.attempt, number, runner):
             # Before the command starts: what it saves itself must show that it resumed.
-            left = () if before is None else judge.listing(root.execution(place.attempt)).found
-            known = {one.path: _digest(one.path) for one in left}
-            prepared = _prepared(root, place, choice, run=number, links=found.links)
+            left = () if before is None else judge.listing(hands.directory).found
+            known = {one.path: _digest(judge, one.path) for one in left}
+            prepared = _prepared(hands, place, choice, run=number, links=links)
             return replace(prepared, known=known, left_settles=_may_live_on(before, runner))
     raise StoreError(
         f"{ROUNDS} other helpers began in this execution meanwhile", hint="start one dispatch-watch a step"
     )
 
 
-def _digest(path: str) -> str:
+def _digest(judge: Judge, path: str) -> str:
     try:
-        seen = look(path, read=False)
+        seen = judge.tree.look(path, read=False)
     except (BadDataError, StoreError):
         seen = None  # a later scan says what is wrong with it
     return "" if seen is None else manifest_of(seen, Proof.ASSUMED).digest
@@ -145,25 +250,26 @@ def _may_live_on(before: Run | None, runner: Runner) -> bool:
 
 def choose_once(place: Place, *, start_from: str | None) -> Prepared:
     """The execution's choice, made now if there is none: for ``dispatch env --prepare``, on any rank."""
-    root = open_place(place)
     if place.shared:
-        return Prepared(root.path, None, None, None)
-    choice = choose(root, place.attempt, epoch=place.epoch, start_from=start_from)
-    return _prepared(root, place, choice)
+        return Prepared(open_place(place).path, None, None, None)
+    hands = _hands(place)
+    return _prepared(hands, place, hands.choose(start_from))
 
 
 def read(place: Place) -> Prepared:
     """The execution's choice as it is; on a root that is not there, and without a choice, nothing to resume."""
     if place.shared:
         return Prepared(place.root, None, None, None)
+    remote = local.is_remote(place)
+    directory = local.directory(place) if remote else os.path.join(place.root, "exec", place.attempt)
     try:
-        root = open_root(place.root)
+        root: Root = local.open_remote(place) if remote else open_root(place.root)
         choice = read_choice(root, place.attempt)
     except AbsentError:
         choice = None
     if choice is None:
-        return Prepared(os.path.join(place.root, "exec", place.attempt), None, None, None)
-    return _prepared(root, place, choice)
+        return Prepared(directory, None, None, None)
+    return _followed(directory, local.read_local(place, choice) if remote else choice)
 
 
 def follow(place: Place, *, supervisor: int, timeout_s: float) -> Prepared:
@@ -172,13 +278,29 @@ def follow(place: Place, *, supervisor: int, timeout_s: float) -> Prepared:
     :raises TransientError: there is none after ``timeout_s`` seconds.
     """
 
+    what = "the choice of rank 0"
+    if local.is_remote(place):
+        directory = local.directory(place) if place.local is None else local.make_local(place)
+        remote = local.open_remote(place, timeout_s=timeout_s)
+
+        def here() -> Prepared | None:
+            choice = read_choice(remote, place.attempt)
+            found = None if choice is None else local.follow_choice(remote, place, choice, goes_on)
+            return None if found is None else _followed(directory, found)
+
+        return _wait(place, here, what, supervisor=supervisor, timeout_s=timeout_s, pause_s=REMOTE_PAUSE_S)
+
     def chosen(root: CheckpointRoot) -> Prepared | None:
         choice = read_choice(root, place.attempt)
         if choice is None or not (choice.resume is None or os.path.lexists(choice.resume)):
             return None
-        return _prepared(root, place, choice)
+        return _followed(root.execution(place.attempt), choice)
 
-    return wait_for_first(place, chosen, "the choice of rank 0", supervisor=supervisor, timeout_s=timeout_s)
+    return wait_for_first(place, chosen, what, supervisor=supervisor, timeout_s=timeout_s)
+
+
+def _followed(directory: str, choice: Choice) -> Prepared:
+    return Prepared(directory, choice.resume, choice.step, None, outranked=choice.outranked)
 
 
 def wait_for_first(
@@ -190,12 +312,27 @@ def wait_for_first(
     :param find: what it made of the root; ``None``, or :class:`AbsentError`: not yet.
     :raises TransientError: it has not after ``timeout_s`` seconds.
     """
+    # Opened anew each time: the first rank makes the root.
+    return _wait(
+        place, lambda: find(open_root(place.root)), what, supervisor=supervisor, timeout_s=timeout_s, pause_s=PAUSE_S
+    )
+
+
+def _wait(
+    place: Place,
+    find: Callable[[], _Found | None],
+    what: str,
+    *,
+    supervisor: int,
+    timeout_s: float,
+    pause_s: float,
+) -> _Found:
     ends_at = time.monotonic() + timeout_s
     while True:
         try:
-            found = find(open_root(place.root))
+            found = find()
         except AbsentError:
-            found = None  # the first rank makes the root
+            found = None
         if found is not None:
             return found
         if os.getppid() != supervisor:
@@ -203,24 +340,24 @@ def wait_for_first(
         if time.monotonic() > ends_at:
             raise TransientError(
                 f"rank {place.rank} waited {timeout_s:g} s for {what} in {place.root}",
-                hint="see what rank 0 said; is the root on a filesystem that all nodes share?",
+                hint=_WAITED_REMOTE if local.is_remote(place) else _WAITED,
             )
-        time.sleep(PAUSE_S)
+        time.sleep(pause_s)
 
 
-def low_space(root: CheckpointRoot, choice: Choice) -> str | None:
-    """One line if the root's filesystem has no room for two more saves such as the one that was chosen."""
+def low_space(folder: str, choice: Choice) -> str | None:
+    """One line if the filesystem of ``folder`` has no room for two more saves such as the one that was chosen."""
     seen = None if choice.resume is None else look(choice.resume, read=False)
     if seen is None:
         return None
     try:
-        found = os.statvfs(root.path)
+        found = os.statvfs(folder)
     except OSError:
         return None  # a filesystem that does not say
     free = found.f_bavail * found.f_frsize
     if found.f_blocks == 0 or free >= 2 * seen.size:
         return None
-    return f"{root.path} has {free:,} bytes left, less than two saves of {seen.size:,}"
+    return f"{folder} has {free:,} bytes left, less than two saves of {seen.size:,}"
 
 
 def other_helper(before: Run) -> str:
@@ -230,7 +367,7 @@ def other_helper(before: Run) -> str:
 
 
 def _prepared(
-    root: CheckpointRoot,
+    hands: _Hands,
     place: Place,
     choice: Choice,
     *,
@@ -238,15 +375,22 @@ def _prepared(
     links: bool = True,
     other: str | None = None,
 ) -> Prepared:
-    directory = root.execution(place.attempt)
-    space = None if run is None else low_space(root, choice)
-    before = None if run != 1 else silent_before(root, choice, place.attempt)
+    space = None if run is None else low_space(hands.free_on, choice)
+    before = None if run != 1 else silent_before(hands.root, choice, place.attempt)
     return Prepared(
-        directory, choice.resume, choice.step, run, links, choice.outranked, space=space, other=other, before=before
+        hands.directory,
+        choice.resume,
+        choice.step,
+        run,
+        links,
+        choice.outranked,
+        space=space,
+        other=other,
+        before=before,
     )
 
 
-def silent_before(root: CheckpointRoot, choice: Choice, attempt: str) -> str | None:
+def silent_before(root: Root, choice: Choice, attempt: str) -> str | None:
     """One line if the helper of the execution that published what was chosen was killed, or still runs: what that run
     saved later is not published (C167). Looks only, and says nothing where it cannot."""
     try:

@@ -13,22 +13,26 @@ from typing import TYPE_CHECKING
 
 from slurm_dispatch.errors import AbsentError, BadDataError, StoreError, TransientError, show
 from slurm_dispatch.savers.layout import State
-from slurm_dispatch.store.keep import keep, sweep_kept
-from slurm_dispatch.store.manifest import manifest_of, write_manifest
+from slurm_dispatch.store.manifest import manifest_of
+from slurm_dispatch.store.root import CheckpointRoot
 from slurm_dispatch.store.thin import thin
 from slurm_dispatch.store.whole import Proof, Settling
 from slurm_dispatch.watch.judge import Judge, Opinion
+from slurm_dispatch.watch.keeping import Linked
 from slurm_dispatch.watch.say import SaidOnce, say
 from slurm_dispatch.watch.scanning import Candidate
+from slurm_dispatch.watch.tree import DISK
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
 
-    from slurm_dispatch.store.root import CheckpointRoot
+    from slurm_dispatch.store.roots import Root
     from slurm_dispatch.store.whole import Look
+    from slurm_dispatch.watch.keeping import Keeping
     from slurm_dispatch.watch.options import Options
     from slurm_dispatch.watch.place import Place
     from slurm_dispatch.watch.scanning import Listing
+    from slurm_dispatch.watch.tree import Tree
 
 NOTHING_S = 1800.0
 """After so long without a save the names that are there are said, once."""
@@ -69,10 +73,13 @@ class Publisher:
 
     def __init__(
         self,
-        root: CheckpointRoot,
+        root: Root,
         place: Place,
         options: Options,
         *,
+        keeping: Keeping | None = None,
+        directory: str | None = None,
+        tree: Tree = DISK,
         resumed_step: int | None,
         resumed: str | None = None,
         known: Mapping[str, str] | Iterable[str] = (),
@@ -83,6 +90,9 @@ class Publisher:
         nothing_s: float = NOTHING_S,
     ) -> None:
         """
+        :param keeping: how a save is made the execution's own; links in a root that is a folder, unless given.
+        :param directory: where the command saves; unless given, the execution's folder in the root.
+        :param tree: where that is looked at.
         :param resumed_step: the step that the command was given, ``None`` on a first start.
         :param resumed: the save that it was given.
         :param known: saves that were there before this run, see :attr:`Prepared.known`: as long as they are what
@@ -96,14 +106,17 @@ class Publisher:
         self.place = place
         self.options = options
         self.resumed_step = resumed_step
-        self.directory = root.execution(place.attempt)
-        self._links = links
+        self.directory = root.execution(place.attempt) if directory is None else directory
+        if keeping is None:
+            assert isinstance(root, CheckpointRoot)
+            keeping = Linked(root, place.attempt, links=links)
+        self.keeping = keeping
         self._clock = clock
         self.alive = alive
         self._nothing_s = nothing_s
         self._began = clock()
         self._settling = Settling(options.settle_s)
-        self._judge = Judge(options, resumed=resumed, say=say)
+        self._judge = Judge(options, resumed=resumed, say=say, tree=tree)
         self._once = SaidOnce()
         self._known = known if isinstance(known, dict) else dict.fromkeys(known, "")
         self._left_settles = left_settles
@@ -119,7 +132,7 @@ class Publisher:
 
         :raises StoreError, BadDataError: the root could not be read.
         """
-        sweep_kept(self.root, self.place.attempt)
+        self.keeping.begin()
         self._own = [
             (one.step, os.fsdecode(os.path.basename(one.path)))
             for one in self.root.listing()
@@ -260,14 +273,10 @@ class Publisher:
         options, attempt, seen = self.options, self.place.attempt, opinion.seen
         name = show(os.path.relpath(candidate.path, self.directory))
         try:
-            if self._links:
-                copy = options.copy or (lambda path: opinion.copied(os.fsdecode(path)))
-                path = keep(self.root, attempt, candidate.path, proof=proof, copy=copy, expected=seen)
-                if path is None:
-                    return False
-            else:
-                path = os.fsencode(os.path.relpath(candidate.path, self.root.path))
-                write_manifest(self.root, path, manifest_of(seen, proof))
+            copy = options.copy or (lambda path: opinion.copied(os.fsdecode(path)))
+            path = self.keeping.keep(candidate.path, seen, proof, copy=copy)
+            if path is None:
+                return False
             step = self._count() if self._judge.counted else candidate.step
             if not self.alive():
                 return False

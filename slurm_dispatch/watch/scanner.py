@@ -179,6 +179,14 @@ class Serving:
             os._exit(0)  # the supervisor was killed: nothing is published after it
 
 
+def tell_moving(events: int, silent_s: float) -> None:
+    """In the scanning process: an upload goes on, and may say nothing for so long."""
+    try:
+        os.write(events, json.dumps({"e": "moves", "s": silent_s}).encode("utf-8") + b"\n")
+    except BrokenPipeError:
+        os._exit(0)
+
+
 class Scanner:
     """The supervisor's side of one scanning process."""
 
@@ -205,6 +213,8 @@ class Scanner:
         self._buffer = b""
         self.scan_began: float | None = time.monotonic()
         """Monotonic; ``None`` between scans."""
+        self.moving_until = 0.0
+        """Monotonic; until then an upload in this scan may say nothing."""
         self.began_before: float | None = None
         """When the last scan that has ended began."""
 
@@ -226,11 +236,20 @@ class Scanner:
         for event in found:
             if event["e"] == "begin":
                 self.scan_began = time.monotonic()
+            elif event["e"] == "moves":
+                self.moving_until = max(self.moving_until, time.monotonic() + event["s"])
             elif event["e"] in {"end", "last"}:
                 if event["e"] == "end":
                     self.began_before = self.scan_began
                 self.scan_began = None
+                self.moving_until = 0.0
         return found
+
+    def due(self, timeout_s: float) -> float:
+        """When the scan that is under way is given up (monotonic): without one, never."""
+        if self.scan_began is None:
+            return float("inf")
+        return max(self.scan_began, self.moving_until) + timeout_s
 
     def close(self, *, kill: bool = False) -> None:
         """Let go of it; with ``kill`` end it, without waiting for one that cannot be ended."""

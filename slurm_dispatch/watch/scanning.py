@@ -9,9 +9,12 @@ from typing import TYPE_CHECKING
 
 from slurm_dispatch.errors import show, store_error
 from slurm_dispatch.watch.pattern import RESERVED, Component, Match, Pattern, is_temporary
+from slurm_dispatch.watch.tree import DISK
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Sequence
+
+    from slurm_dispatch.watch.tree import Tree
 
 NAMES_MAX = 10
 """How many names are listed when nothing matched."""
@@ -47,6 +50,7 @@ def scan(
     *,
     reserved: Collection[str] = RESERVED,
     unfinished: Callable[[str], bool] = lambda _: False,
+    tree: Tree = DISK,
 ) -> Listing:
     """List ``directory`` by a pattern, or by several.
 
@@ -58,20 +62,20 @@ def scan(
     :raises StoreError: a folder could not be read; one that went meanwhile is no trouble, but ``directory`` is.
     """
     several = [patterns] if isinstance(patterns, Pattern) else patterns
-    one = _Scan([part for pattern in several for part in pattern.components], reserved, unfinished)
+    one = _Scan([part for pattern in several for part in pattern.components], reserved, unfinished, tree)
     for pattern in several:
         one.run(directory, pattern)
-    return Listing(*_one_a_step(list(one.found), list(one.troubles)), tuple(sorted(one.names)[:NAMES_MAX]))
+    return Listing(*_one_a_step(list(one.found), list(one.troubles), tree), tuple(sorted(one.names)[:NAMES_MAX]))
 
 
 def candidates(
-    directory: str, patterns: Sequence[Pattern], *, reserved: Collection[str] = RESERVED
+    directory: str, patterns: Sequence[Pattern], *, reserved: Collection[str] = RESERVED, tree: Tree = DISK
 ) -> list[Candidate]:
     """Every name that one of the patterns takes, by rising step, also where several are of one step.
 
     :raises StoreError: as :func:`scan`.
     """
-    one = _Scan([part for pattern in patterns for part in pattern.components], reserved, lambda _: False)
+    one = _Scan([part for pattern in patterns for part in pattern.components], reserved, lambda _: False, tree)
     for pattern in patterns:
         one.run(directory, pattern)
     return sorted(one.found)
@@ -81,8 +85,13 @@ class _Scan:
     """One scan. Each folder is listed once, whatever the number of patterns."""
 
     def __init__(
-        self, components: Sequence[Component], reserved: Collection[str], unfinished: Callable[[str], bool]
+        self,
+        components: Sequence[Component],
+        reserved: Collection[str],
+        unfinished: Callable[[str], bool],
+        tree: Tree,
     ) -> None:
+        self.tree = tree
         self.components = components
         self.reserved = reserved
         self.unfinished = unfinished
@@ -134,7 +143,7 @@ class _Scan:
             return known
         out: list[_Entry] = []
         try:
-            with os.scandir(folder) as entries:
+            with self.tree.entries(folder) as entries:
                 for entry in entries:
                     name = entry.name
                     if (top and name in self.reserved) or is_temporary(name) or self.unfinished(name):
@@ -172,7 +181,7 @@ class _Matching:
 
 
 def _one_a_step(
-    found: list[Candidate], troubles: list[tuple[str, str]]
+    found: list[Candidate], troubles: list[tuple[str, str]], tree: Tree
 ) -> tuple[tuple[Candidate, ...], tuple[tuple[str, str], ...]]:
     """Several saves of one step: one of them if they are the same file or the same files, none otherwise."""
     groups: dict[int, list[Candidate]] = {}
@@ -181,7 +190,7 @@ def _one_a_step(
     kept: list[Candidate] = []
     for step, group in sorted(groups.items()):
         first = group[0]
-        if len(group) > 1 and any(not same(first.path, other.path) for other in group[1:]):
+        if len(group) > 1 and any(not tree.same(first.path, other.path) for other in group[1:]):
             names = " and ".join(show(os.path.basename(one.path)) for one in group[:3])
             troubles += [
                 (one.path, f"{names} are both saves of step {step}; say more in --pattern") for one in group[:1]
@@ -189,27 +198,3 @@ def _one_a_step(
             continue
         kept.append(first)
     return tuple(kept), tuple(troubles)
-
-
-def same(one: str, other: str) -> bool:
-    """Whether two saves are the very same files (inode for inode), as hard links of a "last" save are."""
-    return (marks := _inodes(one)) is not None and marks == _inodes(other)
-
-
-def _inodes(path: str) -> dict[str, tuple[int, int]] | None:
-    """Device and inode of each file of a save by its path in it; ``None`` if it cannot be told."""
-    marks: dict[str, tuple[int, int]] = {}
-    try:
-        top = os.lstat(path)
-        if not os.path.isdir(path):
-            return {"": (top.st_dev, top.st_ino)}
-        for folder, _, files in os.walk(path):
-            for name in files:
-                whole = os.path.join(folder, name)
-                found = os.lstat(whole)
-                marks[os.path.relpath(whole, path)] = (found.st_dev, found.st_ino)
-                if len(marks) > ENTRIES_MAX:
-                    return None
-    except OSError:
-        return None
-    return marks

@@ -2,34 +2,43 @@
 
 from __future__ import annotations
 
+import functools
 import os
 import time
 from typing import TYPE_CHECKING, Any
 
 from slurm_dispatch.errors import DispatchError, TransientError
-from slurm_dispatch.store.root import open_root
+from slurm_dispatch.store.root import CheckpointRoot, open_root
 from slurm_dispatch.watch.apart import apart
 from slurm_dispatch.watch.handing import NODE_FOLDER, RECORD, HandingOn
+from slurm_dispatch.watch.keeping import Linked, Uploaded, Written
+from slurm_dispatch.watch.local import is_remote, open_remote
 from slurm_dispatch.watch.publish import Publisher
 from slurm_dispatch.watch.say import say
-from slurm_dispatch.watch.scanner import RETRY_S, Scanner, Serving
+from slurm_dispatch.watch.scanner import RETRY_S, Scanner, Serving, tell_moving
 from slurm_dispatch.watch.shared import SharedSaves
 from slurm_dispatch.watch.single import SinglePublisher
 from slurm_dispatch.watch.stall import Silence
+from slurm_dispatch.watch.tree import DISK
 from slurm_dispatch.watch.turn import end_run, read_again, read_finish
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
+    from slurm_dispatch.s3.root import S3Root
+    from slurm_dispatch.watch.keeping import Keeping
     from slurm_dispatch.watch.options import Options
     from slurm_dispatch.watch.place import Place
     from slurm_dispatch.watch.prepare import Prepared
+    from slurm_dispatch.watch.tree import Tree
 
 RESTART_S = 5.0
 """After the scanning process was killed a new one starts so much later, and after :data:`RETRY_S` if it hung."""
 RESTARTS_MAX = 1000
 END_S = 5.0
 """For leaving the mark of a run that has ended."""
+REMOTE_END_S = 30.0
+"""The same in S3, where the client is loaded first."""
 SLOW_S = 60.0
 """A scan that takes longer sees nothing meanwhile: for ``--stall`` the rest of its time does not count."""
 
@@ -87,8 +96,8 @@ class Session:
     def due(self) -> float:
         """When :meth:`handle` has something to do though nothing is readable (monotonic)."""
         times = [float("inf")]
-        if self._scanner is not None and self._scanner.scan_began is not None:
-            times.append(self._scanner.scan_began + self.options.timeout_s)
+        if self._scanner is not None:
+            times.append(self._scanner.due(self.options.timeout_s))
         if self._restart_at is not None:
             times.append(self._restart_at)
         if self.handing.running is not None:
@@ -96,6 +105,14 @@ class Session:
         if self._silence is not None:
             times.append(self._silence.due())
         return min(times)
+
+    @property
+    def moving_until(self) -> float:
+        """Until when an upload that goes on may say nothing (monotonic); 0 without one."""
+        scanner = self._scanner
+        if scanner is None or not scanner.moving_until:
+            return 0.0
+        return scanner.moving_until + self.options.timeout_s
 
     def begins(self) -> None:
         """The command starts now: from here on ``--stall`` counts."""
@@ -130,11 +147,7 @@ class Session:
             for event in scanner.read():
                 self._take(event, now)
         scanner = self._scanner
-        if (
-            scanner is not None
-            and scanner.scan_began is not None
-            and now >= scanner.scan_began + self.options.timeout_s
-        ):
+        if scanner is not None and now >= scanner.due(self.options.timeout_s):
             self._fail(f"a scan of {self.prepared.directory} did not end in {self.options.timeout_s:g} s")
             say(f"nothing is published: {self.error}; tried again")
             self._drop(now, RETRY_S)
@@ -185,12 +198,12 @@ class Session:
             return
 
         def work() -> bytes:
-            root = open_root(place.root)
+            root = open_to_look(place)
             end_run(root, place.attempt, number, status)
             return b"again" if read_again(root, place.attempt, number) else b""
 
         try:
-            self.again = apart(work, END_S, "the checkpoint root") == b"again"
+            self.again = apart(work, REMOTE_END_S if is_remote(place) else END_S, "the checkpoint root") == b"again"
         except DispatchError:
             pass  # the next run sees that this process is gone
 
@@ -199,11 +212,12 @@ class Session:
         number = prepared.run
 
         def serve(control: int, events: int) -> None:
-            root = open_root(place.root)
+            root = open_to_look(place)
 
             def alive() -> bool:
                 return os.getppid() == parent
 
+            tree, keeping = _hands(root, place, prepared, functools.partial(tell_moving, events))
             publisher: Publisher | SharedSaves
             if place.shared:
                 publisher = SharedSaves(root.path, options, step=prepared.step, alive=alive)
@@ -212,11 +226,13 @@ class Session:
                     root,
                     place,
                     options,
+                    keeping=keeping,
+                    tree=tree,
+                    directory=prepared.directory,
                     resumed_step=prepared.step,
                     resumed=prepared.resume,
                     known=prepared.known,
                     left_settles=prepared.left_settles,
-                    links=prepared.links,
                     alive=alive,
                 )
             finish = None
@@ -278,6 +294,25 @@ class Session:
             self._scanner.close(kill=restart_s is not None)
             self._scanner = None
         self._restart_at = None if restart_s is None else now + restart_s
+
+
+def open_to_look(place: Place) -> CheckpointRoot | S3Root:
+    """The root as it is, neither made nor claimed."""
+    return open_remote(place) if is_remote(place) else open_root(place.root)
+
+
+def _hands(
+    root: CheckpointRoot | S3Root, place: Place, prepared: Prepared, moving: Callable[[float], None]
+) -> tuple[Tree, Keeping]:
+    """Where the saves are looked at, and how one is made the execution's own."""
+    if isinstance(root, CheckpointRoot):
+        return DISK, Linked(root, place.attempt, links=prepared.links)
+    if place.local is not None:
+        return DISK, Uploaded(root, place.attempt, prepared.directory, say=say, moving=moving)
+    from slurm_dispatch.watch.objects import Objects
+
+    tree = Objects(root, place.attempt)
+    return tree, Written(root, place.attempt, tree)
 
 
 def silent(place: Place, options: Options) -> str:

@@ -8,7 +8,6 @@ the same after the copy. The copy is ``kept/<stem>-<count><suffix>``, published 
 
 from __future__ import annotations
 
-import filecmp
 import os
 import time
 from typing import TYPE_CHECKING
@@ -16,9 +15,9 @@ from typing import TYPE_CHECKING
 from slurm_dispatch.errors import BadDataError, show, store_error
 from slurm_dispatch.savers.layout import State, Verdict, torn
 from slurm_dispatch.savers.structure import check_single
-from slurm_dispatch.store.keep import keep
 from slurm_dispatch.store.view import FilesView
 from slurm_dispatch.store.whole import Entry, Look, Proof, look
+from slurm_dispatch.watch.keeping import same_bytes
 from slurm_dispatch.watch.publish import Publisher, Result
 
 if TYPE_CHECKING:
@@ -55,7 +54,7 @@ class SinglePublisher(Publisher):
         self._seen_any = True
         if seen.entries == self._done or not self._is_still(seen, result):
             return result
-        if self._is_known(seen):
+        if self._is_known():
             self._done = seen.entries
             return result
         if self.alive() and not self._publish_file(seen):
@@ -97,25 +96,14 @@ class SinglePublisher(Publisher):
         except OSError as error:
             raise store_error(error, "reading", self.file) from error
 
-    def _is_known(self, seen: Look) -> bool:
+    def _is_known(self) -> bool:
         """Whether it has the bytes of the save that the command resumed from, or of the last one published here."""
-        known = [] if self._resumed is None else [self._resumed]
-        if self._own:
-            known.append(os.path.join(self.directory, "kept", max(self._own)[1]))
         try:
-            # Same sizes first: a comparison of bytes is rare.
-            return any(
-                os.path.isfile(path)
-                and os.path.getsize(path) == seen.size
-                and filecmp.cmp(path, self.file, shallow=False)
-                for path in known
-            )
+            if self._resumed is not None and same_bytes(self._resumed, self.file):
+                return True
+            return bool(self._own) and self.keeping.holds(max(self._own)[1], self.file)
         except FileNotFoundError:
             return False
-        except OSError as error:
-            raise store_error(error, "reading", self.file) from error
-        finally:
-            filecmp.clear_cache()
 
     def _publish_file(self, seen: Look) -> bool:
         step = self._next_step()
@@ -123,15 +111,10 @@ class SinglePublisher(Publisher):
         stem, suffix = os.path.splitext(os.path.basename(self.file))
         name = f"{stem}-{step}{suffix}"
         try:
-            path = keep(
-                self.root, self.place.attempt, self.file, proof=Proof.PROVED, copy=True, expected=seen,
-                name=os.fsencode(name),
-            )  # fmt: skip
+            path = self.keeping.keep(self.file, seen, Proof.PROVED, copy=True, name=name)
             if path is None or not self.alive():
                 return False
-            self.root.publish(
-                self.place.epoch, step, path, attempt=self.place.attempt, sync=self.options.sync
-            )
+            self.root.publish(self.place.epoch, step, path, attempt=self.place.attempt, sync=self.options.sync)
         except BadDataError as error:
             self._once(f"{show(shown)} is not published: {error.line()}")
             return False

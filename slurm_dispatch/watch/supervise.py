@@ -78,7 +78,7 @@ class Supervision:
                     self._ended = command.ended(self._pid)
                     if self._ended is not None:
                         self._begin_last_scan()
-                elif time.monotonic() >= self._give_up_at and not self._session.over:
+                elif time.monotonic() >= self._last_until() and not self._session.over:
                     self._session.give_up("it took too long")
             return self._finish()
         finally:
@@ -92,7 +92,7 @@ class Supervision:
             if self._ask_at is not None:
                 due = min(due, now + max(0.0, self._ask_at - time.time()))
         else:
-            due = min(due, self._give_up_at)
+            due = min(due, self._last_until())
         timeout = min(max(0.0, due - now), WAIT_S_MAX)
         watched = [self._hearing.descriptor, *self._session.descriptors()]
         readable = select.select(watched, [], [], timeout)[0]
@@ -178,6 +178,10 @@ class Supervision:
         if self._stopping.begun:
             wait_s = min(wait_s, STOPPED_LAST_S)
         self._give_up_at = time.monotonic() + wait_s
+
+    def _last_until(self) -> float:
+        """When the last scan is given up (monotonic): after a clean end never while an upload goes on."""
+        return self._give_up_at if self._stopping.begun else max(self._give_up_at, self._session.moving_until)
 
     def _finish(self) -> int:
         session = self._session

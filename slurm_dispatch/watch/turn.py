@@ -13,11 +13,10 @@ import re
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING
 
-from slurm_dispatch.durable import create_whole, read_regular
-from slurm_dispatch.errors import AbsentError, BadDataError, store_error
+from slurm_dispatch.errors import BadDataError
 
 if TYPE_CHECKING:
-    from slurm_dispatch.store.root import CheckpointRoot
+    from slurm_dispatch.store.roots import Root
 
 _RUN = re.compile(r"run-([1-9][0-9]{0,5})\Z")
 SIZE_MAX = 4096
@@ -62,73 +61,69 @@ def is_gone(runner: Runner) -> bool:
     return _start_time(runner.pid) != runner.started
 
 
-def last_run(root: CheckpointRoot, attempt: str) -> Run | None:
+def last_run(root: Root, attempt: str) -> Run | None:
     """The newest run of the execution, ``None`` if there was none."""
-    folder = _folder(root, attempt)
-    try:
-        names = set(os.listdir(folder))
-    except OSError as error:
-        raise store_error(error, "listing", folder) from error
+    notes = root.notes(attempt)
+    names = set(notes.names())
     number = max((int(match[1]) for name in names if (match := _RUN.match(name))), default=0)
     if number == 0:
         return None
     try:
-        runner: Runner | None = _parse(read_regular(os.path.join(folder, f"run-{number}"), SIZE_MAX))
+        runner: Runner | None = _parse(notes.read(f"run-{number}", SIZE_MAX) or b"")
     except BadDataError:
         runner = None
     return Run(number, runner, f"run-{number}.end" in names)
 
 
-def claim_run(root: CheckpointRoot, attempt: str, number: int, runner: Runner) -> bool:
+def claim_run(root: Root, attempt: str, number: int, runner: Runner) -> bool:
     """Become run ``number``; false if another process did."""
     content = json.dumps(asdict(runner)).encode() + b"\n"
-    return create_whole(_folder(root, attempt), f"run-{number}", content, mode=0o644)
+    return root.notes(attempt).leave(f"run-{number}", content)
 
 
-def end_run(root: CheckpointRoot, attempt: str, number: int, status: int) -> None:
+def end_run(root: Root, attempt: str, number: int, status: int) -> None:
     """Say that run ``number`` has ended and with which exit status; nothing is published after this."""
     content = json.dumps({"status": status}).encode() + b"\n"
-    create_whole(_folder(root, attempt), f"run-{number}.end", content, mode=0o644)
+    root.notes(attempt).leave(f"run-{number}.end", content)
 
 
-def ask_finish(root: CheckpointRoot, attempt: str, number: int, status: int | None) -> None:
+def ask_finish(root: Root, attempt: str, number: int, status: int | None) -> None:
     """Ask run ``number`` for a last scan; ``status`` is how the training ended, if it is known."""
     content = json.dumps({"status": status}).encode() + b"\n"
-    create_whole(_folder(root, attempt), f"run-{number}.finish", content, mode=0o644)
+    root.notes(attempt).leave(f"run-{number}.finish", content)
 
 
-def read_finish(root: CheckpointRoot, attempt: str, number: int) -> tuple[bool, int | None]:
+def read_finish(root: Root, attempt: str, number: int) -> tuple[bool, int | None]:
     """Whether run ``number`` was asked to finish, and the status that was said."""
     return _status(root, attempt, f"run-{number}.finish")
 
 
-def read_end(root: CheckpointRoot, attempt: str, number: int) -> tuple[bool, int | None]:
+def read_end(root: Root, attempt: str, number: int) -> tuple[bool, int | None]:
     """Whether run ``number`` has ended, and its exit status."""
     return _status(root, attempt, f"run-{number}.end")
 
 
-def say_again(root: CheckpointRoot, attempt: str) -> bool:
+def say_again(root: Root, attempt: str) -> bool:
     """Leave the mark of ``dispatch again`` for the run that goes on in this execution, or for the next one.
 
     :returns: whether a run goes on that reads it: one that ended meanwhile may have looked before the mark was there.
     """
     run = last_run(root, attempt)
     number = 1 if run is None else run.number + 1 if run.over else run.number
-    create_whole(_folder(root, attempt), f"run-{number}.again", b"{}\n", mode=0o644)
+    root.notes(attempt).leave(f"run-{number}.again", b"{}\n")
     if run is None or run.over:
         return False
     return not read_end(root, attempt, number)[0]
 
 
-def read_again(root: CheckpointRoot, attempt: str, number: int) -> bool:
+def read_again(root: Root, attempt: str, number: int) -> bool:
     """Whether ``dispatch again`` was said in run ``number`` or before it; none is missed after :func:`end_run`."""
-    return os.path.lexists(os.path.join(_folder(root, attempt), f"run-{number}.again"))
+    return root.notes(attempt).read(f"run-{number}.again", SIZE_MAX) is not None
 
 
-def _status(root: CheckpointRoot, attempt: str, name: str) -> tuple[bool, int | None]:
-    try:
-        text = read_regular(os.path.join(_folder(root, attempt), name), SIZE_MAX)
-    except AbsentError:
+def _status(root: Root, attempt: str, name: str) -> tuple[bool, int | None]:
+    text = root.notes(attempt).read(name, SIZE_MAX)
+    if text is None:
         return False, None
     try:
         status = json.loads(text)["status"]
@@ -145,10 +140,6 @@ def _parse(text: bytes) -> Runner:
         )
     except (ValueError, KeyError, TypeError) as error:
         raise BadDataError(f"a file run-<n> of the execution does not parse: {error}") from error
-
-
-def _folder(root: CheckpointRoot, attempt: str) -> str:
-    return os.path.join(root.execution(attempt), ".dispatch")
 
 
 def _boot() -> str:

@@ -8,15 +8,21 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from slurm_dispatch.anyroot import open_store
 from slurm_dispatch.cli.main import main
 from slurm_dispatch.cli.result import put_link
 from slurm_dispatch.errors import CannotCreateError
 from slurm_dispatch.store.root import CheckpointRoot, open_root
+from tests.s3.fixtures import no_aws_files, stub
+from tests.s3.stub import BUCKET
 
 if TYPE_CHECKING:
     from pathlib import Path
 
     from tests.people.desk import Desk
+    from tests.s3.stub import Stub
+
+__all__ = ["no_aws_files", "stub"]
 
 
 @pytest.fixture
@@ -105,3 +111,41 @@ def test_a_link_is_replaced_at_once_and_nothing_else_is(tmp_path: Path) -> None:
             put_link(str(there), str(new))
     assert (tmp_path / "file").read_text() == "mine"
     assert sorted(os.listdir(tmp_path)) == ["file", "folder", "link"]
+
+
+def test_a_result_in_s3(
+    desk: Desk,
+    stub: Stub,
+    no_aws_files: None,
+    monkeypatch: pytest.MonkeyPatch,
+    capfd: pytest.CaptureFixture[str],
+) -> None:
+    """The place, and of its saves the last that is there; no link can lead to it."""
+    for name, value in stub.environment().items():
+        monkeypatch.setenv(name, value)
+    key = desk.running(root=f"s3://{BUCKET}/run")
+    execution = desk.state(key).submissions[-1].executions[-1]
+    directory = f"s3://{BUCKET}/run/exec/{execution.attempt}"
+    desk.ended(key, "COMPLETED")
+
+    def told(status: int, *more: str) -> str:
+        # In this process: the client's threads do not outlive a fork.
+        capfd.readouterr()
+        assert main(["result", key, *more]) == status
+        said = capfd.readouterr()
+        return said.err if status else said.out
+
+    assert f"{directory}, which is gone" in told(65)
+    opened = open_store(f"s3://{BUCKET}/run")
+    for step in (5, 10):
+        stub.objects[f"run/exec/{execution.attempt}/kept/checkpoint-{step}/weights"] = b"weights"
+        path = f"exec/{execution.attempt}/kept/checkpoint-{step}"
+        opened.publish(int(execution.epoch), step, path, attempt=execution.attempt)
+    found = json.loads(told(0, "--json"))
+    assert (found["directory"], found["save"], found["step"]) == (directory, f"{directory}/kept/checkpoint-10", 10)
+    del stub.objects[f"run/exec/{execution.attempt}/kept/checkpoint-10/weights"]
+    assert json.loads(told(0, "--json"))["save"] == f"{directory}/kept/checkpoint-5"
+    assert told(0) == f"{directory}\n"
+    link = os.path.join(desk.home, "link")
+    assert "a link is to a folder" in told(64, "--link", link)
+    assert not os.path.lexists(link)

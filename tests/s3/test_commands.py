@@ -174,10 +174,3 @@ def test_latest_that_is_verified_reads_what_its_saver_lists(stub: Stub, home: Pa
     assert "torn: model-00001-of-00001.safetensors is missing" in bad.stderr
     stub.objects[f"{where}/model-00001-of-00001.safetensors"] = safetensors()
     assert "changed" in run(stub, home, "latest", "--verify").stderr
-
-
-@pytest.mark.parametrize("words", [["fsck"], ["du"], ["gc", "--keep-last", "3", "--dry-run"]])
-def test_what_is_for_folders_only_says_so(stub: Stub, home: Path, words: list[str]) -> None:
-    found = run(stub, home, words[0], ROOT, *words[1:])
-    assert found.returncode == 64
-    assert ROOT in found.stderr

@@ -2,15 +2,22 @@
 
 from __future__ import annotations
 
+import os
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from slurm_dispatch.errors import BadDataError, CannotCreateError
+from slurm_dispatch.errors import BadDataError, CannotCreateError, CorruptError
 from slurm_dispatch.model.publication import PATH_MAX, Publication
+from slurm_dispatch.store.choice import choose_by, read_choice
+from slurm_dispatch.store.keep import Taken
 from slurm_dispatch.store.root import Highest
+from slurm_dispatch.store.thin import thin
+from slurm_dispatch.watch.turn import claim_run, end_run, last_run, read_end, this_process
 from tests.store.scene import FIRST, NEW, OLD, SECOND
 
 if TYPE_CHECKING:
@@ -247,3 +254,60 @@ def test_the_names_of_publications_are_given_as_they_are(store: Store) -> None:
     store.plant("junk")
     assert sorted(store.again().names()) == sorted([made.name, "junk"])
     store.root.check_published(made.name)
+
+
+def test_a_note_is_made_once_and_read_by_everyone(store: Store) -> None:
+    """C139: what was chosen, and which run publishes: of many who leave a note of one name one wins."""
+    store.root.make_execution(OLD)
+    with ThreadPoolExecutor(8) as writers:
+        wins = list(writers.map(lambda n: store.again().notes(OLD).leave("choice", b"%d" % n), range(8)))
+    assert wins.count(True) == 1
+    notes = store.again().notes(OLD)
+    assert notes.read("choice", 100) == b"%d" % wins.index(True)
+    assert "choice" in notes.names()
+    assert notes.read("choice-2", 100) is None
+    with pytest.raises(CorruptError):
+        notes.read("choice", 0)
+
+
+def test_a_choice_and_the_runs_of_an_execution(store: Store) -> None:
+    """The same on every kind: chosen once, whoever comes later, and one run after the other."""
+    path = store.save(OLD, "checkpoint-5")
+    store.root.publish(FIRST, 5, path, attempt=OLD)
+    store.root.make_execution(NEW)
+
+    def latest() -> Taken | None:
+        save = store.root.latest()
+        return None if save is None else Taken(save, save.path)
+
+    made = choose_by(store.root, NEW, latest, epoch=SECOND, is_there=lambda _: True)
+    store.root.publish(FIRST, 6, store.save(OLD, "checkpoint-6"), attempt=OLD)
+    assert choose_by(store.again(), NEW, latest, epoch=SECOND, is_there=lambda _: True) == made
+    assert (read_choice(store.again(), NEW), made.step, made.resume) == (made, 5, path)
+    again = choose_by(store.again(), NEW, latest, epoch=SECOND, again=True)
+    assert (again.turn, again.step) == (2, 6)
+    assert read_choice(store.root, NEW) == again
+    me = this_process(os.getpid())
+    assert last_run(store.root, NEW) is None
+    assert claim_run(store.root, NEW, 1, me)
+    assert not claim_run(store.again(), NEW, 1, replace(me, pid=1))
+    run = last_run(store.again(), NEW)
+    assert run is not None
+    assert (run.number, run.runner, run.over) == (1, me, False)
+    end_run(store.root, NEW, 1, 3)
+    assert read_end(store.again(), NEW, 1) == (True, 3)
+
+
+def test_thinning_is_the_same_everywhere(store: Store) -> None:
+    """Of an older execution every save goes but what stays of the root; what this one wrote itself is not ours."""
+    for step in (1, 2):
+        store.root.publish(FIRST, step, store.save(OLD, f"checkpoint-{step}"), attempt=OLD)
+    for step in (3, 4):
+        store.root.publish(SECOND, step, store.save(NEW, f"checkpoint-{step}"), attempt=NEW)
+    done = thin(store.again(), NEW, epoch=SECOND, keep_own=1, keep_root=1)
+    assert done.trouble == ()
+    assert sorted(done.removed) == [b"exec/%s/checkpoint-%d" % (OLD.encode(), step) for step in (1, 2)]
+    assert [one.step for one in store.again().listing()] == [4, 3, 2, 1]
+    latest = store.again().latest()
+    assert latest is not None
+    assert latest.publication.step == 4

@@ -105,7 +105,7 @@ def unknown_is_old(patch: Patch) -> None:
     """An execution of which no epoch is known is taken for the oldest."""
     real = outranked.epochs_of
 
-    def epochs(root: CheckpointRoot, published: Any) -> dict[str, int | None]:
+    def epochs(root: CheckpointRoot, published: Any, lent: Any = None) -> dict[str, int | None]:
         return {attempt: epoch or 0 for attempt, epoch in real(root, published).items()}
 
     patch.setattr(collecting, "epochs_of", epochs)
@@ -162,7 +162,7 @@ def no_epochs(patch: Patch) -> None:
     """The helper thins every other execution, its replacement's too."""
     real = thin.epochs_of
 
-    def epochs(root: CheckpointRoot, published: Any) -> dict[str, int | None]:
+    def epochs(root: CheckpointRoot, published: Any, lent: Any = None) -> dict[str, int | None]:
         return dict.fromkeys(real(root, published), 0)
 
     patch.setattr(thin, "epochs_of", epochs)

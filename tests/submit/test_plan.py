@@ -143,6 +143,13 @@ def test_caps(scene: Scene) -> None:
     )
 
 
+def test_a_root_in_s3() -> None:
+    """Nothing is asked of a store for a plan; what stands in a path may stand in a prefix."""
+    with Scene() as scene:
+        lines = planned(scene, "--checkpoint", "s3://Bucket/$USER/%x/")
+        assert lines[0] == f"llm: checkpoint root s3://Bucket/{scene.user}/llm"
+
+
 def test_a_shared_checkpoint() -> None:
     """P8: whatever would bring it back is a hold, and the plan says before the start what it waits for, and then."""
     with Scene('shared_hold_for_s = "36h"\ncessation = ["/sbin/ask"]\n') as scene:

@@ -10,6 +10,7 @@ import pytest
 from slurm_dispatch.config.site import load_site
 from slurm_dispatch.errors import NotAllowedError
 from slurm_dispatch.slurm.limits import NAMES
+from slurm_dispatch.submit import first
 from slurm_dispatch.submit.request import Plain, prepare
 
 if TYPE_CHECKING:
@@ -268,7 +269,11 @@ def test_our_directives(scene: Scene) -> None:
         ("--checkpoint a%j", "%j"),
         ('--checkpoint "a', "quote"),
         ("--on failed:explode", "explode"),
-        ("--checkpoint s3://b/k", "folder"),
+        ("--checkpoint gs://b/k", "s3://BUCKET/PREFIX"),
+        ("--checkpoint s3://", "not plain"),
+        ("--checkpoint s3://bucket/a/../b", "not plain"),
+        ("--checkpoint s3://x/a", "no bucket"),
+        ("--checkpoint s3://bucket/a --shared-checkpoint", "--shared-checkpoint is for a folder"),
     ],
 )
 def test_wrong_directives(scene: Scene, line: str, words: str) -> None:
@@ -324,6 +329,24 @@ def test_no_root(scene: Scene) -> None:
     result = scene.run("sbatch", "train.sh", env={"DISPATCH_CHECKPOINT": "/old", "SLURM_DISPATCH_CHECKPOINT": "/old"})
     assert result.status == 64
     assert "--checkpoint" in result.ours[0]
+
+
+def test_a_root_in_s3(scene: Scene, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The store is looked into by the place that was meant; the job, its record and the person have that place."""
+
+    def prepared(path: str, *, adopt: bool) -> int:
+        (scene.home / "asked").write_text(f"{path} {adopt}")
+        return 3
+
+    monkeypatch.setattr(first, "prepare_root", prepared)
+    result = scene.run("sbatch", "--checkpoint", "s3://Runs/$USER/", "--adopt-root", "train.sh")
+    assert result.status == 0, result.stderr
+    place = f"s3://Runs/{scene.user}"
+    asked = scene.home / "asked"
+    assert asked.read_text() == f"{place} True"
+    assert scene.call().environment["SLURM_DISPATCH_CHECKPOINT"] == place
+    assert (scene.facts()[0].body["root"], scene.facts()[0].body["generation"]) == (place, 3)
+    assert any(f"checkpoint root {place}" in line for line in result.ours)
 
 
 def test_a_root_of_another_job(scene: Scene) -> None:

@@ -13,8 +13,8 @@ import pytest
 from slurm_dispatch.cli.again import again
 from slurm_dispatch.durable import create_whole
 from slurm_dispatch.errors import ConfigurationError, NotAllowedError, ServiceAwayError
+from slurm_dispatch.store import notes
 from slurm_dispatch.store.root import open_root
-from slurm_dispatch.watch import turn
 from slurm_dispatch.watch.turn import claim_run, end_run, read_again, say_again, this_process
 from tests.watch.rig import DEADLINE_S, Scene, until
 from tests.watch.test_troubles import record
@@ -95,7 +95,7 @@ def test_a_run_that_ends_at_the_same_moment_is_not_trusted_to_have_seen_it(
         return create_whole(folder, name, content, mode=mode)
 
     with monkeypatch.context() as patch:
-        patch.setattr(turn, "create_whole", end_first)
+        patch.setattr(notes, "create_whole", end_first)
         assert not say_again(root, "att")
     assert read_again(root, "att", 1)  # the run may have seen it all the same
     assert not say_again(root, "att")

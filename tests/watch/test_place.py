@@ -110,7 +110,16 @@ def test_no_root() -> None:
 def test_a_root_in_s3() -> None:
     with pytest.raises(UsageError, match="s3://bucket/run") as caught:
         find_place({}, root="s3://bucket/run")
-    assert "dispatch publish" in caught.value.line()
+    assert "--from DIR" in caught.value.line()
+    step = {"SLURM_STEP_ID": "0", "SLURM_LOCALID": "3"}
+    place = find_place(SLURM | step, root="s3://bkt/p/", local="/d", remote=True)
+    assert (place.root, place.local, place.local_rank) == ("s3://bkt/p", "/d", 3)
+    with pytest.raises(UsageError, match="the command saves into it"):
+        find_place({}, root="/r", local="/d", remote=True)
+    with pytest.raises(UsageError, match="names no bucket"):
+        find_place({}, root="s3://", remote=True)
+    with pytest.raises(UsageError, match="for roots that are folders"):
+        find_place({"SLURM_DISPATCH_SHARED": "1"}, root="s3://bkt/p", remote=True)
 
 
 def test_resume_is_never_empty() -> None:

@@ -19,8 +19,8 @@ from slurm_dispatch.state.jobs import Record
 from slurm_dispatch.store.choice import Choice
 from slurm_dispatch.store.root import open_root
 from slurm_dispatch.store.whole import look
-from slurm_dispatch.watch import judge, session
 from slurm_dispatch.watch import say as saying
+from slurm_dispatch.watch import session, tree
 from slurm_dispatch.watch.handing import HandingOn, append, check_folder
 from slurm_dispatch.watch.options import parse
 from slurm_dispatch.watch.place import Place
@@ -313,19 +313,18 @@ def test_the_facts_are_json_of_the_format(scene: Scene) -> None:
 
 
 def test_too_little_space_is_said(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    root = open_root(str(tmp_path))
     save = tmp_path / "save"
     save.mkdir()
     (save / "weights").write_bytes(b"w" * 1000)
     choice = Choice(1, 10**6, str(save), 10, None)
     real = os.statvfs(tmp_path)
-    assert low_space(root, Choice(1, 10**6, None, None, None)) is None
+    assert low_space(str(tmp_path), Choice(1, 10**6, None, None, None)) is None
 
     def said(free: int) -> str | None:
         fields = list(real)
         fields[1], fields[4] = 1, free  # f_frsize, f_bavail
         monkeypatch.setattr(os, "statvfs", lambda _: os.statvfs_result(fields))
-        return low_space(root, choice)
+        return low_space(str(tmp_path), choice)
 
     assert said(2000) is None
     assert "less than two saves of 1,000" in (said(1999) or "")
@@ -352,7 +351,7 @@ def test_what_is_deleted_after_it_was_looked_at_is_not_published(
         return seen
 
     with monkeypatch.context() as patch:
-        patch.setattr(judge, "look", looked)
+        patch.setattr(tree, "look", looked)
         assert publisher.scan(assume=True).published == []
     assert root.listing() == []
 

@@ -1,0 +1,77 @@
+"""Small notes of an execution, ``exec/<attempt>/.dispatch/<name>``: made once and whole, then read by everyone.
+
+What was chosen, which run publishes and that it has ended are such notes. Every kind of root keeps them in its own
+way; whoever reads or leaves one takes a :class:`Notes` from ``root.notes(attempt)``.
+"""
+
+from __future__ import annotations
+
+import os
+from typing import TYPE_CHECKING, Protocol
+
+from slurm_dispatch.durable import create_whole, read_regular
+from slurm_dispatch.errors import AbsentError
+from slurm_dispatch.store.folders import list_fresh
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from slurm_dispatch.store.folders import Modes
+
+
+class Notes(Protocol):
+    """The notes of one execution."""
+
+    def leave(self, name: str, content: bytes) -> bool:
+        """Make the note, durable and whole. Returns false if another one of that name is there.
+
+        :raises StoreError: it is not known to be there; the same again is safe.
+        """
+
+    def read(self, name: str, limit: int) -> bytes | None:
+        """The note, ``None`` if it is not there.
+
+        :raises CorruptError: it is longer than ``limit`` bytes, or no note.
+        """
+
+    def names(self) -> list[str]:
+        """The names of all notes, in no order.
+
+        :raises AbsentError: where folders are made, the execution's is not there.
+        """
+
+    def shown(self, name: str) -> str:
+        """How the note is called, for messages."""
+
+
+class FolderNotes:
+    """Notes that are files in a folder.
+
+    :param modes: asked when a note is made.
+    """
+
+    def __init__(self, folder: str, modes: Callable[[], Modes]) -> None:
+        self._folder = folder
+        self._modes = modes
+
+    def leave(self, name: str, content: bytes) -> bool:
+        """See :meth:`Notes.leave`."""
+        return create_whole(self._folder, name, content, mode=self._modes().file)
+
+    def read(self, name: str, limit: int) -> bytes | None:
+        """See :meth:`Notes.read`."""
+        try:
+            return read_regular(self.shown(name), limit)
+        except AbsentError:
+            return None
+
+    def names(self) -> list[str]:
+        """See :meth:`Notes.names`."""
+        return [os.fsdecode(name) for name in list_fresh(os.fsencode(self._folder))]
+
+    def shown(self, name: str) -> str:
+        """See :meth:`Notes.shown`."""
+        return os.path.join(self._folder, name)
+
+
+__all__ = ["FolderNotes", "Notes"]

@@ -1,0 +1,235 @@
+"""A root in S3 and a folder of this host: where the command saves, and where what it resumes from is brought.
+
+With ``--from DIR`` the command's folder is ``DIR/<attempt>``, and the save to resume from is
+``DIR/<attempt>/resume/<digest of its publication>/<its name>``. It has that name only when all of it is there, so
+whoever finds it needs no other sign. Of the tasks of a host the first one brings it and the others wait for it.
+Without it the command itself reads and writes in S3, below ``s3://.../exec/<attempt>``.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from slurm_dispatch.errors import AbsentError, CannotCreateError, StoreError, TransientError, show, store_error
+from slurm_dispatch.model.publication import parse_name
+from slurm_dispatch.s3.place import is_place
+from slurm_dispatch.store.choice import Choice, choose_by
+from slurm_dispatch.store.keep import Taken
+from slurm_dispatch.watch.say import say
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+    from slurm_dispatch.s3.root import S3Root
+    from slurm_dispatch.watch.place import Place
+
+TAKES = 5
+"""How often the latest is asked for anew when it goes while it is brought."""
+
+
+def open_remote(place: Place, *, timeout_s: float | None = None) -> S3Root:
+    """The root in S3. Only in a process that forks no more: the client's threads do not outlive a fork."""
+    from slurm_dispatch.s3.root import open_s3_root
+
+    return open_s3_root(place.root, say=say, timeout_s=timeout_s)
+
+
+def claim_remote(place: Place, *, timeout_s: float | None = None) -> S3Root:
+    """The same, proved to make one name once, and claimed for the execution's job.
+
+    :raises CannotCreateError: the store does not keep what the protocol needs, or the root is another job's.
+    """
+    root = open_remote(place, timeout_s=timeout_s)
+    root.prove(place.attempt)  # first: a claim on a store that ignores the condition says nothing
+    if place.job is not None:
+        root.claim(place.job, place.generation)
+    return root
+
+
+def directory(place: Place) -> str:
+    """What ``DISPATCH_DIR`` is: ``DIR/<attempt>``, or the execution's place in S3 itself."""
+    return f"{place.root}/exec/{place.attempt}" if place.local is None else os.path.join(place.local, place.attempt)
+
+
+def make_local(place: Place) -> str:
+    """Make ``DIR/<attempt>``; DIR too, if the folder that it lies in is there: a missing mount is never papered over.
+
+    :raises StoreError: it cannot be made.
+    """
+    folder = directory(place)
+    for path in (os.path.dirname(folder), folder):
+        try:
+            os.mkdir(path)
+        except FileExistsError:
+            continue
+        except OSError as error:
+            raise store_error(error, "making the folder of --from", path) from error
+    return folder
+
+
+def local_path(place: Place, source: str) -> str:
+    """Where this host has, or will have, the save of the publication ``source``."""
+    digest = hashlib.sha256(source.encode("ascii")).hexdigest()[:12]
+    name = os.path.basename(os.fsdecode(parse_name(source).path))
+    return os.path.join(directory(place), "resume", digest, name)
+
+
+def bring(root: S3Root, place: Place, source: str, moving: Callable[[float], None] = lambda _: None) -> str:
+    """Bring the save of the publication ``source`` to this host, whole or not at all; returns its path here.
+
+    :raises AbsentError: it has gone.
+    :raises StoreError: the store, or the disk; nothing but a ``.tmp-`` name is left.
+    """
+    from slurm_dispatch.s3.transfer import download
+
+    path = local_path(place, source)
+    if os.path.lexists(path):
+        return path
+    try:
+        os.makedirs(os.path.dirname(path), exist_ok=True)
+    except OSError as error:
+        raise store_error(error, "making folder", os.path.dirname(path)) from error
+    try:
+        download(root, parse_name(source).path, path, say=say, moving=moving)
+    except (CannotCreateError, StoreError):
+        if not os.path.lexists(path):
+            raise
+        # Another process of this host has brought it meanwhile.
+    return path
+
+
+def choose_and_bring(
+    root: S3Root,
+    place: Place,
+    *,
+    start_from: str | None,
+    again: bool = False,
+    moving: Callable[[float], None] = lambda _: None,
+) -> Choice:
+    """The execution's choice, made if there is none, with the path that the save has on this host.
+
+    What is chosen is here before the choice is made, so a save that goes meanwhile is never one that others wait for.
+
+    :raises TransientError: each save that was latest went while it was brought.
+    """
+
+    def take_latest() -> Taken | None:
+        for _ in range(TAKES):
+            save = root.latest()
+            if save is None:
+                return None
+            try:
+                bring(root, place, save.publication.name, moving)
+            except AbsentError:
+                say(
+                    f"the save of {save.publication.name} went while it was brought here; asking for the latest again"
+                )
+                continue
+            return Taken(save, save.path)
+        raise TransientError(f"the latest save of {show(root.path)} went each of {TAKES} times that it was brought")
+
+    def is_there(choice: Choice) -> bool:
+        if choice.source is None:
+            return choice.resume is not None and os.path.lexists(choice.resume)
+        if os.path.lexists(local_path(place, choice.source)):
+            return True
+        return bool(root.save_objects(parse_name(choice.source).path, root.bucket.deadline(), first=1))
+
+    for _ in range(TAKES):
+        choice = choose_by(
+            root, place.attempt, take_latest, epoch=place.epoch, start_from=start_from, again=again, is_there=is_there
+        )
+        try:
+            return brought(root, place, choice, moving)
+        except AbsentError:
+            continue  # another process chose it, and it went before it was here
+    raise TransientError(f"what this execution resumes from went each of {TAKES} times that it was chosen")
+
+
+def choose_remote(root: S3Root, place: Place, *, start_from: str | None, again: bool = False) -> Choice:
+    """The execution's choice, made if there is none, where the command reads saves in S3 itself."""
+
+    def take_latest() -> Taken | None:
+        save = root.latest()
+        return None if save is None else Taken(save, save.path)
+
+    def is_there(choice: Choice) -> bool:
+        if choice.source is None:
+            return choice.resume is not None and os.path.lexists(choice.resume)
+        return bool(root.save_objects(parse_name(choice.source).path, root.bucket.deadline(), first=1))
+
+    return choose_by(
+        root, place.attempt, take_latest, epoch=place.epoch, start_from=start_from, again=again, is_there=is_there
+    )
+
+
+def brought(root: S3Root, place: Place, choice: Choice, moving: Callable[[float], None]) -> Choice:
+    """The choice with the path of its save on this host, brought if it is not there.
+
+    :raises AbsentError: the save has gone.
+    """
+    if choice.source is None:
+        return choice
+    return replace(choice, resume=bring(root, place, choice.source, moving))
+
+
+def follow_choice(root: S3Root, place: Place, choice: Choice, moving: Callable[[float], None]) -> Choice | None:
+    """What another rank than the first makes of the choice: the path on its host, or ``None``: not yet.
+
+    :raises TransientError: the save went before this host had it: ranks must not resume from different saves.
+    """
+    if choice.source is None:
+        return choice if choice.resume is None or os.path.lexists(choice.resume) else None
+    if place.local is None:
+        return choice
+    path = local_path(place, choice.source)
+    if os.path.lexists(path):
+        return replace(choice, resume=path)
+    if place.local_rank:
+        return None
+    try:
+        return brought(root, place, choice, moving)
+    except AbsentError as error:
+        raise TransientError(
+            f"the save {choice.source}, which this execution resumes from, went before rank {place.rank} had it",
+            hint="a newer one was published meanwhile: start again",
+        ) from error
+
+
+def read_local(place: Place, choice: Choice) -> Choice:
+    """The choice as this host has it: without a path where the save is not here."""
+    if choice.source is None or place.local is None:
+        return choice
+    path = local_path(place, choice.source)
+    return replace(choice, resume=path) if os.path.lexists(path) else replace(choice, resume=None, step=None)
+
+
+def of_other_hosts(place: Place, environment: Mapping[str, str]) -> str | None:
+    """One line where more hosts than this one belong to the training, and what that means for ``--from``."""
+    names = ("SLURM_JOB_NUM_NODES",) if place.slurm_step is None else ("SLURM_STEP_NUM_NODES", "SLURM_JOB_NUM_NODES")
+    hosts = next((environment[name] for name in names if environment.get(name)), "1")
+    if place.local is None or place.slurm_job is None or not hosts.isdigit() or int(hosts) < 2:
+        return None
+    if place.slurm_step is None:
+        return (
+            f"--from on {hosts} hosts: only this one has its folder and the save to resume from; start a helper on "
+            "each with srun dispatch-watch --from DIR -- COMMAND"
+        )
+    return (
+        f"--from on {hosts} hosts: only what is saved on the host of rank 0 is uploaded; a saver of which each host "
+        "writes a part must write to S3 itself, or to a shared filesystem"
+    )
+
+
+def is_remote(place: Place) -> bool:
+    """Whether the root is in S3."""
+    return is_place(place.root)
+
+
+__all__ = [
+    "bring", "brought", "choose_and_bring", "choose_remote", "claim_remote", "directory", "follow_choice",
+    "is_remote", "local_path", "make_local", "of_other_hosts", "open_remote", "read_local",
+]  # fmt: skip
