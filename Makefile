@@ -39,9 +39,10 @@ venv-savers:
 engine:
 	@docker/ensure-engine
 
-# A second kernel, whose power can be taken away.
+# A second kernel, whose power can be taken away, and what an NFS server in it takes: nothing of that is installed here.
 kernel:
 	@command -v linux.uml >/dev/null || tools/ensure-host user-mode-linux
+	@tools/ensure-host --unpack .make/nfs nfs-kernel-server nfs-common kmod
 	@test -x /sbin/mkfs.ext4 || tools/ensure-host e2fsprogs
 
 demo: venv engine

@@ -82,6 +82,7 @@ def result_of(key: str, state: State) -> Result:
     :raises StoreError: it could not be looked.
     """
     from slurm_dispatch.store.best import read_best
+    from slurm_dispatch.store.folders import is_listed
     from slurm_dispatch.store.root import open_root
 
     execution = completed(key, state)
@@ -96,11 +97,11 @@ def result_of(key: str, state: State) -> Result:
         raise BadDataError(f"job {key} completed in {show(directory)}, which is gone", hint="somebody removed it")
     own = [one for one in root.listing() if one.attempt == attempt]
     saves = [os.path.join(root.raw, one.path) for one in own]
-    save = next((path for path in saves if os.path.lexists(path)), None)
+    save = next((path for path in saves if is_listed(path)), None)
     best = read_best(root, attempt)
     return Result(
         key, epoch, attempt, directory, None if save is None else os.fsdecode(save), own[0].step if own else None,
-        None if best is None or not os.path.lexists(best.path) else best.path,
+        None if best is None or not is_listed(os.fsencode(best.path)) else best.path,
     )
 
 

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 from slurm_dispatch.durable import create_whole, read_regular
 from slurm_dispatch.errors import AbsentError, BadDataError, show
 from slurm_dispatch.model.epoch import parse_epoch
-from slurm_dispatch.store.folders import list_fresh
+from slurm_dispatch.store.folders import is_listed, list_fresh
 from slurm_dispatch.store.keep import take
 
 if TYPE_CHECKING:
@@ -68,7 +68,7 @@ def choose(
     :raises BadDataError: as :meth:`CheckpointRoot.latest`; or ``start_from`` is not there.
     """
     before = read_choice(root, attempt)
-    if before is not None and not again and (before.resume is None or os.path.lexists(before.resume)):
+    if before is not None and not again and is_there(before):
         return before
     turn = 1 if before is None else before.turn + 1
     if turn > TURNS_MAX:
@@ -99,6 +99,18 @@ def read_choice(root: CheckpointRoot, attempt: str) -> Choice | None:
         return None
     newest = max(turns)
     return _read(root, folder, "choice" if newest == 1 else f"choice-{newest}")
+
+
+def is_there(choice: Choice) -> bool:
+    """Whether what was chosen is there; that of a first start always is.
+
+    What is in the root is looked for in a fresh listing, since another host may have made it a moment ago (C110).
+    """
+    if choice.resume is None:
+        return True
+    if choice.source is None:  # a person's path, anywhere
+        return os.path.lexists(choice.resume)
+    return is_listed(os.fsencode(choice.resume))
 
 
 def _look_for_one(

@@ -129,6 +129,21 @@ def list_fresh(path: bytes) -> list[bytes]:
         raise store_error(error, "listing", path) from error
 
 
+def is_listed(path: bytes) -> bool:
+    """Whether what was just seen at ``path`` stands in its folder, which is listed anew.
+
+    A client may go on saying for a minute what another host has removed or renamed was, and even open it, since it
+    asks its server for what it knows by number and not by name (nfs(5), "Directory entry caching").
+
+    :raises StoreError: the folder could not be listed.
+    """
+    folder, name = os.path.split(path)
+    try:
+        return name in list_fresh(folder)
+    except AbsentError:
+        return False
+
+
 def sync(descriptor: int, shown: bytes) -> bool:
     """Fsync an open folder.
 

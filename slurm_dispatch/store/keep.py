@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from slurm_dispatch.durable import TEMPORARY_PREFIX, make_folder
 from slurm_dispatch.errors import AbsentError, BadDataError, StoreError, TransientError, show, store_error
 from slurm_dispatch.model.identity import check_attempt
-from slurm_dispatch.store.folders import list_fresh, sync_path, tries
+from slurm_dispatch.store.folders import is_listed, list_fresh, sync_path, tries
 from slurm_dispatch.store.manifest import SaveState, manifest_of, read_manifest, state_of, write_manifest
 from slurm_dispatch.store.remove import remove_quietly
 from slurm_dispatch.store.saves import check_length, relative_save
@@ -174,12 +174,12 @@ def _take(root: CheckpointRoot, attempt: str, source: bytes, copy: bool) -> byte
             folder = os.path.join(folder, b"%d" % number)
             make_folder(os.fsdecode(folder), mode=root.modes().folder)
         path = os.path.join(folder, name)
-        if not os.path.lexists(path):
+        if not is_listed(path):
             try:
                 return None if transfer(source, folder, name, copy=copy) is None else path
             except (AbsentError, TransientError) as error:
                 # Another process of this execution chose at the same time and was first, or swept what was half made.
-                if not os.path.lexists(path):
+                if not is_listed(path):
                     if isinstance(error, AbsentError):
                         return None
                     raise

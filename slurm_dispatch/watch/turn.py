@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 
 from slurm_dispatch.durable import create_whole, read_regular
 from slurm_dispatch.errors import AbsentError, BadDataError, store_error
+from slurm_dispatch.store.folders import is_listed
 
 if TYPE_CHECKING:
     from slurm_dispatch.store.root import CheckpointRoot
@@ -122,12 +123,16 @@ def say_again(root: CheckpointRoot, attempt: str) -> bool:
 
 def read_again(root: CheckpointRoot, attempt: str, number: int) -> bool:
     """Whether ``dispatch again`` was said in run ``number`` or before it; none is missed after :func:`end_run`."""
-    return os.path.lexists(os.path.join(_folder(root, attempt), f"run-{number}.again"))
+    return is_listed(os.fsencode(os.path.join(_folder(root, attempt), f"run-{number}.again")))
 
 
 def _status(root: CheckpointRoot, attempt: str, name: str) -> tuple[bool, int | None]:
+    path = os.path.join(_folder(root, attempt), name)
+    # Who asks again and again is told of an absence that the client remembers; a fresh listing ends that (C110).
+    if not is_listed(os.fsencode(path)):
+        return False, None
     try:
-        text = read_regular(os.path.join(_folder(root, attempt), name), SIZE_MAX)
+        text = read_regular(path, SIZE_MAX)
     except AbsentError:
         return False, None
     try:

@@ -16,6 +16,7 @@ import pytest
 from slurm_dispatch.errors import AbsentError, BadDataError, CannotCreateError, CorruptError, StoreError
 from slurm_dispatch.model.publication import Publication, encode_path
 from slurm_dispatch.store import probe as probing
+from slurm_dispatch.store import root as rooting
 from slurm_dispatch.store.probe import mount_of, probe
 from slurm_dispatch.store.root import CheckpointRoot, open_root
 from tests.kill import Ended, run
@@ -144,6 +145,29 @@ def test_a_save_that_is_never_seen_is_gone(root: CheckpointRoot, error: str) -> 
     path = _published(root)
     ended = _latest(root, "-P", path, "-e", f"trace={LOOKS}", "-e", f"inject={LOOKS}:error={error}")
     assert (ended.status, ended.stdout) == (65, b""), ended.stderr
+
+
+@pytest.mark.parametrize("kind", ["folder", "file"])
+def test_a_save_that_is_seen_and_not_listed_is_gone(
+    root: CheckpointRoot, monkeypatch: pytest.MonkeyPatch, kind: str
+) -> None:
+    """C111: a client may remember for a minute what another host has removed; a fresh listing has it not."""
+    path = _published(root)
+    if kind == "file":
+        path = os.path.join(root.make_execution(OLD), "last.pt")
+        Path(path).write_bytes(b"weights")
+        root.publish(FIRST, 6, path, attempt=OLD)
+    listed = os.listdir
+
+    def without(folder: str | bytes | int) -> list[str]:
+        names = listed(folder)
+        return [name for name in names if os.fsencode(name) != os.fsencode(os.path.basename(path))]
+
+    assert root.latest() is not None
+    monkeypatch.setattr(os, "listdir", without)
+    monkeypatch.setattr(rooting, "FRESH_WAITS_S", (0.0, 0.0))
+    with pytest.raises(BadDataError, match="is gone"):
+        root.latest()
 
 
 @pytest.mark.parametrize("error", ["EACCES", "EIO", "ETIMEDOUT"])

@@ -1,0 +1,57 @@
+"""The store on real NFS, from the host: every test of the suite passed in the second kernel, and so did those of two
+mounts; and nothing is to be waited for between a publication and ``latest`` on another host.
+
+These need ``user-mode-linux`` and the programs of NFS (``make kernel``); where they do not run they fail and say why.
+"""
+
+from __future__ import annotations
+
+import ast
+from typing import TYPE_CHECKING
+
+import pytest
+
+from tests.nfs.boot import OPTIONS, SUITE, TWO_MOUNTS, Result, boot
+from tests.store.kinds import ON_NFS
+from tests.uml.kernel import TOP
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+pytestmark = pytest.mark.nfs
+WORST = "actimeo=30,lookupcache=all"
+"""The options with which a client remembers most."""
+
+
+def functions(file: str) -> set[str]:
+    """The tests of a file."""
+    tree = ast.parse((TOP / file).read_text("utf-8"))
+    return {node.name for node in tree.body if isinstance(node, ast.FunctionDef) and node.name.startswith("test_")}
+
+
+def check(result: Result, file: str, kinds: tuple[str, ...] = ("",)) -> None:
+    """Every test of the file passed, over each kind of store."""
+    assert result.status == 0, result.bad()
+    assert not result.bad()
+    passed = [name.removeprefix(f"{file}::") for name in result.passed() if name.startswith(f"{file}::")]
+    for kind in kinds:
+        of = {name.partition("[")[0] for name in passed if not kind or kind in name.partition("[")[2].split("]")[0]}
+        assert of == functions(file)
+
+
+@pytest.mark.sample
+def test_the_suite_and_two_mounts(tmp_path: Path) -> None:
+    """C110, C111, C112: through two clients that the server knows apart, one of which forgets nothing for 30 s."""
+    result = boot(tmp_path, ["", WORST], ["-k", "two", SUITE, TWO_MOUNTS])
+    check(result, TWO_MOUNTS)
+    check(result, SUITE, ("nfs-two-mounts",))
+    assert len(set(result.clients)) == 2, result.clients
+
+
+@pytest.mark.parametrize("options", OPTIONS)
+def test_all_of_it(tmp_path: Path, options: str) -> None:
+    """C110, C112: with each of the options of a client; ``latest`` has a publication at the first look."""
+    result = boot(tmp_path, [OPTIONS[options]] * 2, [SUITE, TWO_MOUNTS], publications=50)
+    check(result, TWO_MOUNTS)
+    check(result, SUITE, tuple(ON_NFS))
+    assert result.window["looks"] == [1] * 50
