@@ -22,8 +22,11 @@ OPTIONS = {
     "default": "",
     "actimeo=30": "actimeo=30",
     "actimeo=30,lookupcache=all": "actimeo=30,lookupcache=all",
-    "lookupcache=none": "lookupcache=none",
+    "actimeo=30,lookupcache=none": "actimeo=30,lookupcache=none",
 }
+"""The options of a client with which a publication is seen at once."""
+LATE = "nocto"
+"""The one with which it is not."""
 
 
 @dataclass
