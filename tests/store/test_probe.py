@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
 
@@ -13,6 +13,9 @@ from slurm_dispatch.store.probe import mount_of, probe
 from slurm_dispatch.store.root import CheckpointRoot, open_root
 from tests.kill import run
 from tests.store.scene import NEW, fresh, script
+
+if TYPE_CHECKING:
+    from pathlib import Path
 
 
 @pytest.fixture
