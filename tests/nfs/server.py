@@ -20,7 +20,8 @@ class Tools:
         # Under a name that nothing is mounted over below.
         top = Path("/dev/nfs/tools")
         top.mkdir(parents=True)
-        subprocess.run(["mount", "--bind", folder, top], check=True)
+        if os.path.isdir(folder):
+            subprocess.run(["mount", "--bind", folder, top], check=True)
         places = [str(top / place) for place in ("usr/sbin", "sbin", "usr/bin", "bin")]
         libraries = sorted({str(path.parent) for path in top.glob("usr/lib/*/*.so.*")})
         libraries += sorted({str(path.parent) for path in top.glob("lib/*/*.so.*")})
