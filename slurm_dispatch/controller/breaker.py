@@ -14,7 +14,7 @@ from slurm_dispatch.controller.tickfile import number, text
 from slurm_dispatch.model.quantity import duration
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Iterable, Mapping, Sequence
 
     from slurm_dispatch.controller.recent import End, Recent
 
@@ -120,20 +120,34 @@ def _by_owner(uids: Iterable[int]) -> dict[int, int]:
 
 
 def _drained_in_a_row(ends: Iterable[End], drained: Mapping[str, float], now: float) -> list[End]:
-    """The newest failures, as long as each end left a node drained that is drained still.
+    """The newest failures, as long as each end left a node drained that is drained still; a node speaks for one end.
 
     What says nothing against nodes (a cancel, a preemption, the time limit) is no failure: an operator drains nodes
     on which such executions end. Slurm drains a node a while after the end, when it gives up on a process: an end
     that is younger than that says nothing yet, and does not end the row.
     """
+    ends = sorted((end for end in ends if end.at <= now), key=lambda end: end.at, reverse=True)
+    left = {_who_left(node, at, ends) for node, at in drained.items()}
     row: list[End] = []
-    for end in sorted((end for end in ends if end.at <= now), key=lambda end: end.at, reverse=True):
-        if any(abs(drained[node] - end.at) <= DRAIN_LAG_S for node in end.nodes if node in drained):
-            if end.outcome in WEIGHT:
-                row.append(end)
-        elif now - end.at > DRAIN_LAG_S:
+    for nth, end in enumerate(ends):
+        if nth in left:
+            row.append(end)
+        elif now - end.at > DRAIN_LAG_S and not any(_is_near(drained[it], end) for it in end.nodes if it in drained):
             break
     return row
+
+
+def _who_left(node: str, at: float, ends: Sequence[End]) -> int | None:
+    """Which of the ends left the node drained: the failure on it that is nearest, and none of the others."""
+    near = [
+        (abs(at - end.at), nth) for nth, end in enumerate(ends)
+        if node in end.nodes and end.outcome in WEIGHT and _is_near(at, end)
+    ]  # fmt: skip
+    return min(near)[1] if near else None
+
+
+def _is_near(at: float, end: End) -> bool:
+    return abs(at - end.at) <= DRAIN_LAG_S
 
 
 def from_content(content: Mapping[str, Any] | None) -> Breaker:

@@ -353,10 +353,9 @@ def test_many_jobs_with_store_errors_at_once() -> None:
 
 def test_executions_in_a_row_that_leave_nodes_drained() -> None:
     """C162: the breaker opens after so many of them, and says why."""
-    row = recent.updated(
-        Recent(), NOW, ends=[*ends(2, 1001, "failed", "c1"), *ends(1, 1002, "failed", "c2", NOW - 9.0)]
-    )
-    drained = {"c1": NOW - 5.0, "c2": NOW + 20.0}
+    on_c1, on_c2 = ends(1, 1001, "failed", "c1"), ends(1, 1002, "failed", "c2", NOW - 9.0)
+    row = recent.updated(Recent(), NOW, ends=[*on_c1, *on_c2, *ends(1, 1003, "failed", "c3")])
+    drained = {"c1": NOW - 5.0, "c2": NOW + 20.0, "c3": NOW - 4.0}
     found = breaker.judge(Breaker(), row, drained, BOUNDS, NOW)
     assert "3 executions in a row" in found.reason
     assert breaker.judge(Breaker(), row, {"c1": NOW - 5.0}, BOUNDS, NOW) == Breaker()
@@ -370,9 +369,24 @@ def test_what_ends_on_nodes_that_an_operator_drains_opens_no_breaker() -> None:
     for outcome in ("timeout", "unfinished", "preempted", "cancelled", "out_of_memory"):
         row = recent.updated(Recent(), NOW, ends=ends(5, 1001, outcome, "c1"))
         assert breaker.judge(Breaker(), row, drained, BOUNDS, NOW) == Breaker(), outcome
-    among = [*ends(2, 1001, "failed", "c1"), *ends(4, 1002, "preempted", "c1"), *ends(1, 1003, "node_fail", "c1")]
+    among = [
+        *ends(1, 1001, "failed", "c1"), *ends(1, 1002, "failed", "c2"), *ends(4, 1003, "preempted", "c2"),
+        *ends(1, 1004, "node_fail", "c3"),
+    ]  # fmt: skip
+    drained = {"c1": NOW - 10.0, "c2": NOW - 9.0, "c3": NOW - 10.0}
     found = breaker.judge(Breaker(), recent.updated(Recent(), NOW, ends=among), drained, BOUNDS, NOW)
     assert found.reason == "3 executions in a row left a node drained"
+
+
+def test_a_drained_node_speaks_for_one_execution() -> None:
+    """Of many that failed on one node in the minutes before, one left it drained, and no other node is in danger."""
+    ages = (250.0, 200.0, 150.0, 100.0)
+    earlier = [end for age in ages for end in ends(1, 1001 + int(age), "failed", "c1", NOW - age)]
+    row = recent.updated(Recent(), NOW, ends=[*earlier, *ends(1, 1001, "failed", "c1", NOW - 9.0)])
+    drained = {"c1": NOW - 5.0}
+    assert breaker.judge(Breaker(), row, drained, replace(BOUNDS, drains=2), NOW) == Breaker()
+    said = breaker.judge(Breaker(), row, drained, replace(BOUNDS, drains=1), NOW).of(1001)
+    assert said == "1 executions in a row left a node drained"
 
 
 def test_what_happened_counts_once_and_is_forgotten() -> None:
