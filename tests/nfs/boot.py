@@ -48,16 +48,22 @@ class Result:
                          if outcome != "passed")  # fmt: skip
 
     def passed(self) -> set[str]:
-        """The functions of which a test passed, as ``file::function``, and the kind of store in brackets."""
+        """The tests that passed, by their names for pytest."""
         return {name for name, (outcome, _) in self.outcomes.items() if outcome == "passed"}
 
 
-def boot(folder: Path, options: Sequence[str], tests: Sequence[str], publications: int = 0) -> Result:
-    """Serve from an empty disk in ``folder``, mount twice with these options, run the tests, measure."""
+def boot(
+    folder: Path, options: Sequence[str], tests: Sequence[str], publications: int = 0, *, mutant: bool = False
+) -> Result:
+    """Serve from an empty disk in ``folder``, mount twice with these options, run the tests, measure.
+
+    :param mutant: with a product that looks at paths where it should list their folders.
+    """
     warm(GUEST)
     disk, config = folder / "disk", folder / "config"
     make_image(disk)
-    content = {"tools": str(TOOLS), "options": list(options), "tests": list(tests), "publications": publications}
+    content = {"tools": str(TOOLS), "options": list(options), "tests": list(tests), "publications": publications,
+               "mutant": mutant}  # fmt: skip
     config.write_text(json.dumps(content))
     result = Result()
     with Kernel(GUEST, config, [disk], MEMORY) as kernel:

@@ -1,7 +1,8 @@
 """``python -m tests.nfs.guest CONFIG``, in the second kernel: serve, mount twice, run tests, measure.
 
 CONFIG is a JSON file: ``tools`` (folder with the programs of NFS), ``options`` (of the two mounts), ``tests`` (what
-pytest is given), ``publications`` (how many are measured, 0 for none).
+pytest is given), ``publications`` (how many are measured, 0 for none), ``mutant`` (whether the product looks at paths
+where it should list their folders).
 """
 
 from __future__ import annotations
@@ -14,6 +15,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from slurm_dispatch.store import best, choice, folders, keep, root, whole
+from slurm_dispatch.watch import turn
 from tests.nfs import server
 from tests.nfs.window import measure
 from tests.store.kinds import NFS_MOUNTS
@@ -50,6 +53,8 @@ def main(path: str) -> None:
         server.start(tools, "/dev/ubda")
         mounts = [server.mount(tools, number, options) for number, options in enumerate(config["options"])]
         tell("mounted", clients=server.clients())
+        if config["mutant"]:
+            _mutate()
         if config["publications"]:
             tell("window", **measure(mounts[0], mounts[1], config["publications"]))
         if config["tests"]:
@@ -57,6 +62,12 @@ def main(path: str) -> None:
         tell("end")
     except Exception:
         tell("failed", why=traceback.format_exc())
+
+
+def _mutate() -> None:
+    for module in (best, choice, keep, root, turn, whole):
+        assert module.is_listed is folders.is_listed  # type: ignore[attr-defined]
+        module.is_listed = os.path.lexists  # type: ignore[attr-defined]
 
 
 def _test(what: Sequence[str], mounts: Sequence[str], options: Sequence[str]) -> None:

@@ -48,6 +48,20 @@ def test_the_suite_and_two_mounts(tmp_path: Path) -> None:
     assert len(set(result.clients)) == 2, result.clients
 
 
+def test_a_product_that_looks_without_listing_is_found(tmp_path: Path) -> None:
+    """C110, C111: it believes what its client remembers, of what is not there yet and of what is there no more."""
+    result = boot(tmp_path, ["", WORST], [TWO_MOUNTS], mutant=True)
+    failed = {name.partition("::")[2].partition("[")[0] for name, (outcome, _) in result.outcomes.items()
+              if outcome == "failed"}  # fmt: skip
+    assert failed >= {
+        "test_what_helpers_say_to_each_other_is_read_at_once",
+        "test_what_was_chosen_is_there_at_once",
+        "test_a_marker_beside_a_save_is_seen_at_once",
+        "test_a_save_that_another_host_renames_is_gone",
+    }, result.bad()
+    assert result.passed()
+
+
 def test_the_window_is_seen_where_there_is_one(tmp_path: Path) -> None:
     """C112: a client that is told not to ask its server shows a publication late, and the measurement says so."""
     window = boot(tmp_path, [LATE] * 2, [], publications=2).window
