@@ -157,7 +157,14 @@ def take(root: CheckpointRoot, attempt: str, *, copy: bool = False, fallback: bo
             return None
         if save.publication.path.startswith(own_kept):
             return Taken(save, save.path)
-        path = _take(root, attempt, os.fsencode(save.path), copy)
+        try:
+            path = _take(root, attempt, os.fsencode(save.path), copy)
+        except BadDataError:
+            # Who thins it may have emptied it between the two looks; then another one is the latest by now.
+            now = root.latest(fallback=fallback)
+            if now is None or now.publication == save.publication:
+                raise
+            continue
         if path is not None:
             if state_of(root, save.publication) is SaveState.CHANGED:
                 root.say(f"save {show(save.path)} is not what it was when it was published; resuming from it")
