@@ -13,7 +13,7 @@ MODEL_STEPS ?= 1000000
 CYCLES ?= 50
 
 .PHONY: help demo test test-fast test-savers test-cluster savers nightly power trials bench lint venv venv-savers \
-    engine kernel down clean
+    engine kernel nfs down clean
 
 help:
 	@echo "make demo          the main job with its faults, as a timeline"
@@ -24,6 +24,7 @@ help:
 	@echo "make savers        the same with every program, at every call"
 	@echo "make nightly       $(MODEL_STEPS) steps of the model, each fault that it must find, and orders of removing"
 	@echo "make power         $(CYCLES) power losses of a second kernel, and the table of what was there after them"
+	@echo "make nfs           the store on a real NFS with each option of its clients, and the table of what is seen when"
 	@echo "make trials        make savers, then 40 trials of each design, and with the real Trainer, and their tables"
 	@echo "make bench         the table of speeds"
 	@echo "make lint          ruff, mypy, import-linter, shellcheck"
@@ -39,9 +40,10 @@ venv-savers:
 engine:
 	@docker/ensure-engine
 
-# A second kernel, whose power can be taken away.
+# A second kernel, whose power can be taken away, and what an NFS server in it takes: nothing of that is installed here.
 kernel:
 	@command -v linux.uml >/dev/null || tools/ensure-host user-mode-linux
+	@tools/ensure-host --unpack .make/nfs nfs-kernel-server nfs-common kmod
 	@test -x /sbin/mkfs.ext4 || tools/ensure-host e2fsprogs
 
 demo: venv engine
@@ -51,7 +53,7 @@ test: lint test-fast test-savers test-cluster
 
 test-fast: venv kernel
 	@command -v strace >/dev/null || tools/ensure-host strace
-	$(PY) -m pytest -q -n $(WORKERS) --dist loadfile -m "not cluster and not savers"
+	$(PY) -m pytest -q -n $(WORKERS) --dist loadfile -m "not cluster and not savers and (not nfs or sample)"
 
 test-savers: venv venv-savers
 	@command -v strace >/dev/null || tools/ensure-host strace
@@ -75,6 +77,10 @@ nightly: venv
 
 power: venv kernel
 	@$(PY) -m tests.power --cycles $(CYCLES)
+
+nfs: venv kernel
+	$(PY) -m pytest -q -m nfs tests/nfs
+	@$(PY) -m tests.nfs
 
 trials: venv savers engine
 	@$(PY) -m tests.trials

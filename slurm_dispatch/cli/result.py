@@ -87,6 +87,7 @@ def result_of(key: str, state: State) -> Result:
     """
     from slurm_dispatch.anyroot import open_store
     from slurm_dispatch.store.best import read_best
+    from slurm_dispatch.store.folders import is_listed
     from slurm_dispatch.store.root import CheckpointRoot
 
     execution = completed(key, state)
@@ -104,7 +105,7 @@ def result_of(key: str, state: State) -> Result:
     best = read_best(root, attempt) if isinstance(root, CheckpointRoot) else None
     return Result(
         key, epoch, attempt, directory, None if save is None else f"{root.path}/{os.fsdecode(save.path)}",
-        own[0].step if own else None, None if best is None or not os.path.lexists(best.path) else best.path,
+        own[0].step if own else None, None if best is None or not is_listed(os.fsencode(best.path)) else best.path,
     )
 
 

@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Any
 from slurm_dispatch.durable import read_regular, replace_whole
 from slurm_dispatch.errors import AbsentError, BadDataError, StoreError, TransientError, show, store_error
 from slurm_dispatch.model.epoch import parse_epoch
-from slurm_dispatch.store.folders import list_fresh, make, tries
+from slurm_dispatch.store.folders import is_listed, list_fresh, make, tries
 from slurm_dispatch.store.keep import remove_out_of_sight, same_save
 from slurm_dispatch.store.outranked import BEST
 from slurm_dispatch.store.transfer import transfer
@@ -140,7 +140,7 @@ def best_of_all(root: CheckpointRoot, metric: str, *, greater_is_better: bool) -
     found: Best | None = None
     for attempt in root.executions():
         one = read_best(root, attempt)
-        if one is None or not one.same_measure(metric, greater_is_better) or not os.path.lexists(one.path):
+        if one is None or not one.same_measure(metric, greater_is_better) or not is_listed(os.fsencode(one.path)):
             continue
         if found is None or one.beats(found.score) or (not found.beats(one.score) and one.epoch > found.epoch):
             found = one
@@ -178,7 +178,7 @@ def drop_outdone(root: CheckpointRoot, attempt: str) -> tuple[bytes, ...]:
     :returns: what was removed, relative to the root. What cannot be removed now goes another time.
     """
     own = read_best(root, attempt)
-    if own is None or not os.path.lexists(own.path):
+    if own is None or not is_listed(os.fsencode(own.path)):
         return ()
     gone: list[bytes] = []
     for other in root.executions():

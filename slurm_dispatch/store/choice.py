@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 from slurm_dispatch.errors import AbsentError, BadDataError, show
 from slurm_dispatch.model.epoch import parse_epoch
+from slurm_dispatch.store.folders import is_listed
 from slurm_dispatch.store.keep import Taken, take
 
 if TYPE_CHECKING:
@@ -85,18 +86,16 @@ def choose_by(
     epoch: int,
     start_from: str | None = None,
     again: bool = False,
-    is_there: Callable[[Choice], bool] | None = None,
+    look: Callable[[Choice], bool] | None = None,
 ) -> Choice:
     """:func:`choose`, whatever taking the latest save means in a root.
 
     :param take_latest: makes the latest save one that does not go; ``None`` if there is no publication.
-    :param is_there: whether what was chosen before can still be resumed from; unless given, its path is looked for.
+    :param look: whether what was chosen before can still be resumed from: :func:`is_there` unless given.
     """
     before = read_choice(root, attempt)
-    if before is not None and not again:
-        there = before.resume is None or (is_there or _lexists)(before)
-        if there:
-            return before
+    if before is not None and not again and (look or is_there)(before):
+        return before
     turn = 1 if before is None else before.turn + 1
     if turn > TURNS_MAX:
         raise BadDataError(f"execution {attempt} has chosen {TURNS_MAX} times")
@@ -109,10 +108,6 @@ def choose_by(
     if winner is None:
         raise AbsentError(f"reading choice {name} of {attempt}: it exists and cannot be seen")
     return winner
-
-
-def _lexists(choice: Choice) -> bool:
-    return choice.resume is not None and os.path.lexists(choice.resume)
 
 
 def read_choice(root: Root, attempt: str) -> Choice | None:
@@ -130,6 +125,18 @@ def read_choice(root: Root, attempt: str) -> Choice | None:
         return None
     newest = max(turns)
     return _read(root, notes, "choice" if newest == 1 else f"choice-{newest}")
+
+
+def is_there(choice: Choice) -> bool:
+    """Whether what was chosen is there; that of a first start always is.
+
+    What is in the root is looked for in a fresh listing, since another host may have made it a moment ago (C110).
+    """
+    if choice.resume is None:
+        return True
+    if choice.source is None:  # a person's path, anywhere
+        return os.path.lexists(choice.resume)
+    return is_listed(os.fsencode(choice.resume))
 
 
 def _look_for_one(

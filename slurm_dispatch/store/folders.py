@@ -121,12 +121,31 @@ def _refresh(parent: int) -> None:
 def list_fresh(path: bytes) -> list[bytes]:
     """The names in a folder, from an open of its own: what a cached absence hides, this shows.
 
+    At the open of a folder the Linux client of NFS asks its server whether it has changed, whatever it has cached,
+    unless it is mounted with nocto (``nfs_lookup_verify_inode`` in ``fs/nfs/dir.c``).
+
     :raises StoreError: it cannot be read; :class:`AbsentError` if it is not there.
     """
     try:
         return os.listdir(path)
     except OSError as error:
         raise store_error(error, "listing", path) from error
+
+
+def is_listed(path: bytes) -> bool:
+    """Whether what was just seen at ``path`` stands in its folder, which is listed anew.
+
+    A look at the path itself may be answered from a client's cache for a minute: that there is none, and that there
+    is what another host has removed or renamed, which can even be opened, since the client asks its server for what
+    it knows by number and not by name (nfs(5), "Directory entry caching").
+
+    :raises StoreError: the folder could not be listed.
+    """
+    folder, name = os.path.split(path)
+    try:
+        return name in list_fresh(folder)
+    except AbsentError:
+        return False
 
 
 def sync(descriptor: int, shown: bytes) -> bool:

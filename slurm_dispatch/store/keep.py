@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from slurm_dispatch.durable import TEMPORARY_PREFIX, make_folder
 from slurm_dispatch.errors import AbsentError, BadDataError, StoreError, TransientError, show, store_error
 from slurm_dispatch.model.identity import check_attempt
-from slurm_dispatch.store.folders import list_fresh, sync_path, tries
+from slurm_dispatch.store.folders import is_listed, list_fresh, sync_path, tries
 from slurm_dispatch.store.manifest import SaveState, manifest_of, read_manifest, state_of, write_manifest
 from slurm_dispatch.store.remove import remove_quietly
 from slurm_dispatch.store.saves import check_length, relative_save
@@ -157,7 +157,14 @@ def take(root: CheckpointRoot, attempt: str, *, copy: bool = False, fallback: bo
             return None
         if save.publication.path.startswith(own_kept):
             return Taken(save, save.path)
-        path = _take(root, attempt, os.fsencode(save.path), copy)
+        try:
+            path = _take(root, attempt, os.fsencode(save.path), copy)
+        except BadDataError:
+            # Who thins it may have emptied it between the two looks; then another one is the latest by now.
+            now = root.latest(fallback=fallback)
+            if now is None or now.publication == save.publication:
+                raise
+            continue
         if path is not None:
             if state_of(root, save.publication) is SaveState.CHANGED:
                 root.say(f"save {show(save.path)} is not what it was when it was published; resuming from it")
@@ -174,12 +181,12 @@ def _take(root: CheckpointRoot, attempt: str, source: bytes, copy: bool) -> byte
             folder = os.path.join(folder, b"%d" % number)
             make_folder(os.fsdecode(folder), mode=root.modes().folder)
         path = os.path.join(folder, name)
-        if not os.path.lexists(path):
+        if not is_listed(path):
             try:
                 return None if transfer(source, folder, name, copy=copy) is None else path
             except (AbsentError, TransientError) as error:
                 # Another process of this execution chose at the same time and was first, or swept what was half made.
-                if not os.path.lexists(path):
+                if not is_listed(path):
                     if isinstance(error, AbsentError):
                         return None
                     raise

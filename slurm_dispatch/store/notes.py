@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Protocol
 
 from slurm_dispatch.durable import create_whole, read_regular
 from slurm_dispatch.errors import AbsentError
-from slurm_dispatch.store.folders import list_fresh
+from slurm_dispatch.store.folders import is_listed, list_fresh
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -60,8 +60,12 @@ class FolderNotes:
 
     def read(self, name: str, limit: int) -> bytes | None:
         """See :meth:`Notes.read`."""
+        path = self.shown(name)
+        # Who asks again and again is told of an absence that the client remembers; a fresh listing ends that (C110).
+        if not is_listed(os.fsencode(path)):
+            return None
         try:
-            return read_regular(self.shown(name), limit)
+            return read_regular(path, limit)
         except AbsentError:
             return None
 

@@ -116,6 +116,11 @@ def _refuse_kind(root: CheckpointRoot) -> None:
             f"checkpoint root {show(root.path)} is on NFS 2, which cannot make a name exclusively",
             hint="mount it with NFS 3 or newer",
         )
+    if kind in {"nfs", "nfs4"} and "nocto" in options:
+        root.say(
+            f"{show(root.path)} is mounted with nocto: what another host publishes is seen when this one's cache has "
+            f"run out (acdirmax, 60 s unless it was set), and until then latest is an older save"
+        )
 
 
 def mount_of(path: bytes, mounts: str) -> tuple[str, frozenset[str]]:

@@ -31,7 +31,7 @@ from slurm_dispatch.model.epoch import GENERATION_MAX, check, parse_count
 from slurm_dispatch.model.identity import check_attempt, check_key, is_attempt
 from slurm_dispatch.model.publication import Publication, parse_name
 from slurm_dispatch.store.claims import anothers, foreign, outranked
-from slurm_dispatch.store.folders import Modes, enter, list_fresh, make, modes_of, tries
+from slurm_dispatch.store.folders import Modes, enter, is_listed, list_fresh, make, modes_of, tries
 from slurm_dispatch.store.folders import sync as sync_opened
 from slurm_dispatch.store.manifest import forget_manifest
 from slurm_dispatch.store.notes import FolderNotes
@@ -334,6 +334,7 @@ class CheckpointRoot:
             if error.errno in {errno.ENOENT, errno.ENOTDIR, errno.ESTALE}:
                 return None
             raise store_error(error, "looking at save", path) from error
+        there = there and is_listed(path)
         return Save(publication, os.fsdecode(path)) if there else None
 
     def _refresh(self, publication: Publication) -> None:

@@ -17,6 +17,7 @@ from enum import Enum
 from typing import TYPE_CHECKING
 
 from slurm_dispatch.errors import BadDataError, show, store_error
+from slurm_dispatch.store.folders import is_listed
 from slurm_dispatch.store.structure import structure
 
 if TYPE_CHECKING:
@@ -169,7 +170,7 @@ def _marked(raw: bytes, entries: tuple[Entry, ...], marker: str, read: bool) -> 
     folder, name = os.path.split(raw)
     if "{name}" in marker:
         beside = os.fsencode(marker).replace(b"{name}", name)
-        return os.path.lexists(os.path.join(folder, beside))
+        return is_listed(os.path.join(folder, beside))
     pattern = os.fsencode(marker)
     found = [entry for entry in entries if entry.path and fnmatch.fnmatchcase(entry.path, pattern)]
     # A marker with content (trainer_state.json) can itself be cut by a kill.

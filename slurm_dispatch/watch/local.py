@@ -140,7 +140,7 @@ def choose_and_bring(
 
     for _ in range(TAKES):
         choice = choose_by(
-            root, place.attempt, take_latest, epoch=place.epoch, start_from=start_from, again=again, is_there=is_there
+            root, place.attempt, take_latest, epoch=place.epoch, start_from=start_from, again=again, look=is_there
         )
         try:
             return brought(root, place, choice, moving)
@@ -162,7 +162,7 @@ def choose_remote(root: S3Root, place: Place, *, start_from: str | None, again: 
         return bool(root.save_objects(parse_name(choice.source).path, root.bucket.deadline(), first=1))
 
     return choose_by(
-        root, place.attempt, take_latest, epoch=place.epoch, start_from=start_from, again=again, is_there=is_there
+        root, place.attempt, take_latest, epoch=place.epoch, start_from=start_from, again=again, look=is_there
     )
 
 

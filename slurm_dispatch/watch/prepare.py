@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 from slurm_dispatch.durable import sync_name
 from slurm_dispatch.errors import AbsentError, BadDataError, DispatchError, StoreError, TransientError, store_error
 from slurm_dispatch.model.publication import parse_name
-from slurm_dispatch.store.choice import choose, read_choice
+from slurm_dispatch.store.choice import choose, is_there, read_choice
 from slurm_dispatch.store.manifest import manifest_of
 from slurm_dispatch.store.probe import probe
 from slurm_dispatch.store.root import CheckpointRoot, open_root
@@ -292,7 +292,7 @@ def follow(place: Place, *, supervisor: int, timeout_s: float) -> Prepared:
 
     def chosen(root: CheckpointRoot) -> Prepared | None:
         choice = read_choice(root, place.attempt)
-        if choice is None or not (choice.resume is None or os.path.lexists(choice.resume)):
+        if choice is None or not is_there(choice):
             return None
         return _followed(root.execution(place.attempt), choice)
 

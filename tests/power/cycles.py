@@ -10,12 +10,13 @@ from collections import Counter
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from tests.power.kernel import IMAGE_BYTES, Kernel, make_image, warm
+from tests.uml.kernel import IMAGE_BYTES, Kernel, make_image, warm
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
     from pathlib import Path
 
+GUEST = "tests.power.guest"
 CRUEL = "commit=300,noauto_da_alloc"
 """Names and sizes go to the disk only when they are synced, and renaming over a file syncs nothing."""
 KINDS = ("job", "fact", "script", "refuse", "claim", "execution", "choice", "kept", "published", "thinned", "tick",
@@ -90,7 +91,7 @@ class Story:
         self._seed = seed
         self._images = [folder / f"disk{number}" for number in range(len(disks))]
         self._told = [folder / f"told{number}" for number in range(len(disks))]
-        warm()
+        warm(GUEST)
         for image, told, disk in zip(self._images, self._told, disks, strict=True):
             make_image(image, disk.features, disk.size)
             told.write_text("")
@@ -155,7 +156,7 @@ class Story:
         content = {"turn": self._turn, "seed": self._seed, "lanes": lanes, "write": stops is not None,
                    "calls": calls, "armed": str(armed)}  # fmt: skip
         config.write_text(json.dumps(content))
-        return Kernel(config, self._images)
+        return Kernel(GUEST, config, self._images)
 
     def _hear(self, said: dict[str, Any]) -> None:
         if said["kind"] == "lost":

@@ -20,9 +20,9 @@ import traceback
 from collections import Counter
 from typing import TYPE_CHECKING, Any
 
-from tests.power.channel import tell
 from tests.power.checker import Checker
 from tests.power.writer import Writer
+from tests.uml.channel import tell
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -40,6 +40,7 @@ def main(path: str) -> None:
     try:
         with open(path, encoding="utf-8") as stream:
             config = json.load(stream)
+        _hold_back()
         lanes = [_mount(number, lane) for number, lane in enumerate(config["lanes"])]
         tell("up")
         for number, lane in enumerate(config["lanes"]):
@@ -59,9 +60,17 @@ def main(path: str) -> None:
         tell("failed", why=traceback.format_exc())
 
 
+def _hold_back() -> None:
+    """Nothing gets to a disk but by what the product itself asks for."""
+    for name, value in (("dirty_writeback_centisecs", 0), ("dirty_expire_centisecs", 360_000), ("dirty_ratio", 90),
+                        ("dirty_background_ratio", 80)):  # fmt: skip
+        with open(f"/proc/sys/vm/{name}", "w", encoding="ascii") as stream:
+            stream.write(str(value))
+
+
 def _mount(number: int, lane: dict[str, Any]) -> str:
     folder = f"/dev/lanes/{number}"
-    os.mkdir(folder)
+    os.makedirs(folder)
     device = f"/dev/ubd{chr(ord('a') + number)}"
     options = ["-o", lane["options"]] if lane["options"] else []
     subprocess.run(["mount", "-t", "ext4", *options, device, folder], check=True)

@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from tests.power.cycles import KINDS, Disk, Story, run, table
-from tests.power.kernel import Kernel, KernelError, make_image
+from tests.power.cycles import GUEST, KINDS, Disk, Story, run, table
+from tests.uml.kernel import Kernel, KernelError, make_image
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -100,7 +100,7 @@ def test_a_disk_that_is_full_or_fails_is_heard_and_nothing_that_returned_is_lost
 def test_a_machine_without_the_kernel_is_an_error_that_says_so(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PATH", str(place))
     with pytest.raises(KernelError, match=r"linux\.uml is not installed: tools/ensure-host user-mode-linux"):
-        Kernel(place / "config", [])
+        Kernel(GUEST, place / "config", [])
 
 
 @pytest.mark.parametrize("end", ["exit 1", "kill -9 $$"])
@@ -113,7 +113,7 @@ def test_a_kernel_that_does_not_come_up_is_an_error_with_its_last_lines(
     monkeypatch.setenv("PATH", f"{place}:{os.environ['PATH']}")
     with (
         pytest.raises(KernelError, match=r"(?s)second kernel \(linux\.uml\) ended with .*ptrace can change.*failed"),
-        Kernel(place / "config", []) as kernel,
+        Kernel(GUEST, place / "config", []) as kernel,
     ):
         list(kernel.statements())
 

@@ -27,9 +27,9 @@ from slurm_dispatch.store.root import open_root
 from slurm_dispatch.store.thin import thin
 from slurm_dispatch.store.whole import Proof
 from tests.power import saves
-from tests.power.channel import tell
 from tests.power.site import Site
 from tests.records.life import Life, make_spec
+from tests.uml.channel import tell
 
 if TYPE_CHECKING:
     import random

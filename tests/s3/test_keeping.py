@@ -50,7 +50,7 @@ def chosen(root: S3Root, attempt: str, epoch: int) -> Choice:
         save = root.latest()
         return None if save is None else Taken(save, save.path)
 
-    return choose_by(root, attempt, latest, epoch=epoch, is_there=lambda _: True)
+    return choose_by(root, attempt, latest, epoch=epoch, look=lambda _: True)
 
 
 def saves(stub: Stub) -> set[str]:

@@ -19,10 +19,10 @@ if TYPE_CHECKING:
 __all__ = ["no_aws_files", "seaweed", "stub"]
 
 
-@pytest.fixture(params=list(kinds.KINDS))
+@pytest.fixture(params=list(kinds.here()))
 def store(request: pytest.FixtureRequest) -> kinds.Store:
     """An empty store of each kind."""
-    return kinds.KINDS[request.param](request)
+    return kinds.here()[request.param](request)
 
 
 @pytest.fixture(scope="session")
@@ -39,7 +39,7 @@ def tmpfs_folder(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
 
 @pytest.fixture(autouse=True)
 def quick(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Fresh looks without the waits between them: nothing here waits for another host's cache."""
+    """Fresh looks without the waits between them: nothing here waits for another host's cache, on NFS neither."""
     for module in (rooting, s3_rooting):
         monkeypatch.setattr(module, "FRESH_WAITS_S", (0.0,) * len(rooting.FRESH_WAITS_S))
     monkeypatch.setattr(keeping, "TAKE_WAITS_S", (0.0,) * len(keeping.TAKE_WAITS_S))

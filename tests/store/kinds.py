@@ -1,7 +1,7 @@
 """The kinds of store that the conformance suite runs over, and the hands that a framework has on each.
 
 A kind is a line in :data:`KINDS`: from a test's request it makes an empty store with the methods of :class:`Store`.
-Real NFSv4 through two client mounts needs a second kernel and will be one more line.
+Those on NFS are in :data:`ON_NFS`: a second kernel runs the suite over them (:mod:`tests.nfs`).
 """
 
 from __future__ import annotations
@@ -27,6 +27,8 @@ if TYPE_CHECKING:
     from slurm_dispatch.store.roots import Root
 
 IMAGE_BYTES = 64 << 20
+NFS_MOUNTS = "NFS_MOUNTS"
+"""The variable with the folders of two mounts of one NFS, joined with a colon: set only in the second kernel."""
 
 
 class Store(Protocol):
@@ -41,7 +43,10 @@ class Store(Protocol):
         """What may stand where a save was, in words for :meth:`become`."""
 
     def again(self) -> Root:
-        """The same root, opened as by another process."""
+        """The same root, opened as by another process, or on another host."""
+
+    def there(self, path: str) -> str:
+        """What a path in the root is called where :meth:`again` opens it."""
 
     def save(self, attempt: str, name: str, content: bytes = b"weights") -> str:
         """What a framework writes into its execution's folder. Returns the path to publish."""
@@ -75,6 +80,9 @@ class Folder:
         root = open_store(self.root.path)
         assert isinstance(root, CheckpointRoot)
         return root
+
+    def there(self, path: str) -> str:
+        return path
 
     def save(self, attempt: str, name: str, content: bytes = b"weights") -> str:
         return lay_save(self.root, attempt, name, content)
@@ -110,6 +118,29 @@ class Folder:
         (own / name).symlink_to(target)
 
 
+class TwoMounts(Folder):
+    """A root on a filesystem that two hosts have mounted; :meth:`again` is on the other one.
+
+    :param folder: on the one host.
+    :param other: the same folder on the other.
+    """
+
+    def __init__(self, folder: Path, other: Path) -> None:
+        super().__init__(folder)
+        self._folders = str(folder), str(other)
+
+    def again(self) -> CheckpointRoot:
+        """See :class:`Store`, here and below."""
+        root = open_store(self.there(self.root.path))
+        assert isinstance(root, CheckpointRoot)
+        return root
+
+    def there(self, path: str) -> str:
+        here, there = self._folders
+        assert path.startswith(here)
+        return there + path[len(here) :]
+
+
 class Prefix:
     """A root in S3; the variables that say where stand in the environment."""
 
@@ -125,6 +156,9 @@ class Prefix:
         root = open_store(self.path)
         assert isinstance(root, S3Root)
         return root
+
+    def there(self, path: str) -> str:
+        return path
 
     def put(self, path: str, body: bytes) -> str:
         """Store an object at ``s3://bucket/key``, as a framework does."""
@@ -198,9 +232,26 @@ def on(request: pytest.FixtureRequest, filesystem: str) -> Store:
     return Folder(folder)
 
 
+def on_nfs(request: pytest.FixtureRequest, *, two: bool) -> Store:
+    """A folder of its own on NFS: through the one mount, or with :meth:`Store.again` through the other."""
+    name = request.getfixturevalue("tmp_path").name
+    folders = [Path(mount) / name for mount in os.environ[NFS_MOUNTS].split(":")]
+    folders[0].mkdir()
+    return TwoMounts(folders[0], folders[1]) if two else Folder(folders[0])
+
+
 KINDS: dict[str, Callable[[pytest.FixtureRequest], Store]] = {
     "ext4": lambda request: on(request, "ext4_folder"),
     "tmpfs": lambda request: on(request, "tmpfs_folder"),
     "s3-stub": lambda request: in_s3(request, "stub"),
     "s3-seaweedfs": lambda request: in_s3(request, "seaweed"),
 }
+ON_NFS: dict[str, Callable[[pytest.FixtureRequest], Store]] = {
+    "nfs-one-mount": lambda request: on_nfs(request, two=False),
+    "nfs-two-mounts": lambda request: on_nfs(request, two=True),
+}
+
+
+def here() -> dict[str, Callable[[pytest.FixtureRequest], Store]]:
+    """The kinds of this kernel."""
+    return ON_NFS if NFS_MOUNTS in os.environ else KINDS

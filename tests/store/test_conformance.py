@@ -37,14 +37,14 @@ def test_published_is_found_by_everyone(store: Store) -> None:
     assert publication == Publication(FIRST, 5, f"exec/{OLD}/checkpoint-5".encode())
     latest = store.again().latest()
     assert latest is not None
-    assert (latest.publication, latest.path) == (publication, path)
+    assert (latest.publication, latest.path) == (publication, store.there(path))
 
 
 def test_publishing_again_is_success_and_changes_nothing(store: Store) -> None:
     """C086, C108: many watchers may publish one save; the second finds it there, which is done."""
     path = store.save(OLD, "checkpoint-5")
     first = store.root.publish(FIRST, 5, path, attempt=OLD)
-    assert store.again().publish(FIRST, 5, path, attempt=OLD) == first
+    assert store.again().publish(FIRST, 5, store.there(path), attempt=OLD) == first
     assert store.root.listing() == [first]
 
 
@@ -127,7 +127,7 @@ def test_a_save_of_one_file(store: Store) -> None:
     publication = store.root.publish(FIRST, 5, path, attempt=OLD)
     latest = store.again().latest()
     assert latest is not None
-    assert (latest.publication, latest.path) == (publication, path)
+    assert (latest.publication, latest.path) == (publication, store.there(path))
     store.root.publish(FIRST, 6, store.save(OLD, "last.pt.d"), attempt=OLD)
     assert [p.step for p in store.again().listing()] == [6, 5]
 
@@ -280,9 +280,9 @@ def test_a_choice_and_the_runs_of_an_execution(store: Store) -> None:
         save = store.root.latest()
         return None if save is None else Taken(save, save.path)
 
-    made = choose_by(store.root, NEW, latest, epoch=SECOND, is_there=lambda _: True)
+    made = choose_by(store.root, NEW, latest, epoch=SECOND, look=lambda _: True)
     store.root.publish(FIRST, 6, store.save(OLD, "checkpoint-6"), attempt=OLD)
-    assert choose_by(store.again(), NEW, latest, epoch=SECOND, is_there=lambda _: True) == made
+    assert choose_by(store.again(), NEW, latest, epoch=SECOND, look=lambda _: True) == made
     assert (read_choice(store.again(), NEW), made.step, made.resume) == (made, 5, path)
     again = choose_by(store.again(), NEW, latest, epoch=SECOND, again=True)
     assert (again.turn, again.step) == (2, 6)

@@ -13,10 +13,9 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from slurm_dispatch.errors import AbsentError, BadDataError, CannotCreateError, CorruptError, StoreError
+from slurm_dispatch.errors import AbsentError, BadDataError, CorruptError, StoreError
 from slurm_dispatch.model.publication import Publication, encode_path
-from slurm_dispatch.store import probe as probing
-from slurm_dispatch.store.probe import mount_of, probe
+from slurm_dispatch.store import root as rooting
 from slurm_dispatch.store.root import CheckpointRoot, open_root
 from tests.kill import Ended, run
 from tests.store.scene import BIG, FIRST, NEW, OLD, SECOND, dispatch, environment, fresh, save, script
@@ -144,6 +143,29 @@ def test_a_save_that_is_never_seen_is_gone(root: CheckpointRoot, error: str) -> 
     path = _published(root)
     ended = _latest(root, "-P", path, "-e", f"trace={LOOKS}", "-e", f"inject={LOOKS}:error={error}")
     assert (ended.status, ended.stdout) == (65, b""), ended.stderr
+
+
+@pytest.mark.parametrize("kind", ["folder", "file"])
+def test_a_save_that_is_seen_and_not_listed_is_gone(
+    root: CheckpointRoot, monkeypatch: pytest.MonkeyPatch, kind: str
+) -> None:
+    """C111: a client may remember for a minute what another host has removed; a fresh listing has it not."""
+    path = _published(root)
+    if kind == "file":
+        path = os.path.join(root.make_execution(OLD), "last.pt")
+        Path(path).write_bytes(b"weights")
+        root.publish(FIRST, 6, path, attempt=OLD)
+    listed = os.listdir
+
+    def without(folder: str | bytes | int) -> list[str]:
+        names = listed(folder)
+        return [name for name in names if os.fsencode(name) != os.fsencode(os.path.basename(path))]
+
+    assert root.latest() is not None
+    monkeypatch.setattr(os, "listdir", without)
+    monkeypatch.setattr(rooting, "FRESH_WAITS_S", (0.0, 0.0))
+    with pytest.raises(BadDataError, match="is gone"):
+        root.latest()
 
 
 @pytest.mark.parametrize("error", ["EACCES", "EIO", "ETIMEDOUT"])
@@ -368,71 +390,6 @@ def test_a_link_in_place_of_our_folders(root: CheckpointRoot, tmp_path: Path, na
     with pytest.raises((StoreError, BadDataError)):
         acts[name]()
     assert list((tmp_path / "elsewhere").iterdir()) == []
-
-
-def test_probe_of_a_good_filesystem(root: CheckpointRoot) -> None:
-    root.make_execution(NEW)
-    found = probe(root, NEW)
-    assert found.links
-    assert found.folder_sync
-    assert os.listdir(os.path.join(root.execution(NEW), ".dispatch")) == []
-
-
-def test_probe_refuses_a_filesystem_without_exclusive_creation(
-    root: CheckpointRoot, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """C117: both creators succeed."""
-    root.make_execution(NEW)
-    real = os.open
-    monkeypatch.setattr(os, "open", lambda path, flags, *more, **kw: real(path, flags & ~os.O_EXCL, *more, **kw))
-    with pytest.raises(CannotCreateError, match="O_EXCL"):
-        probe(root, NEW)
-    assert os.listdir(os.path.join(root.execution(NEW), ".dispatch")) == []
-
-
-def test_probe_refuses_a_filesystem_that_folds_case(root: CheckpointRoot, monkeypatch: pytest.MonkeyPatch) -> None:
-    root.make_execution(NEW)
-    monkeypatch.setattr(os.path, "lexists", lambda path: True)
-    with pytest.raises(CannotCreateError, match="case"):
-        probe(root, NEW)
-
-
-def test_probe_without_links(root: CheckpointRoot) -> None:
-    root.make_execution(NEW)
-    body = f"from slurm_dispatch.store.probe import probe\nprint(probe(root, {NEW!r}).links)"
-    ended = run(script(root, body), "-e", "trace=?link,linkat", "-e", "inject=?link,linkat:error=EPERM")
-    assert (ended.status, ended.stdout) == (0, b"False\n"), ended.stderr
-
-
-MOUNTINFO = """22 1 254:0 / / rw,relatime - ext4 /dev/vda rw
-40 22 0:40 / /s3 rw,relatime shared:1 - fuse.s3fs s3fs rw,user_id=0
-41 22 0:41 / /nfs\\040two rw,relatime - nfs server:/x rw,vers=2,rsize=8192
-42 22 0:42 / /nfs rw,relatime - nfs4 server:/x rw,vers=4.2
-"""
-
-
-def test_mounts_are_read(tmp_path: Path) -> None:
-    mounts = tmp_path / "mountinfo"
-    mounts.write_text(MOUNTINFO)
-    assert mount_of(b"/s3/x/y", str(mounts))[0] == "fuse.s3fs"
-    assert mount_of(b"/s3x", str(mounts))[0] == "ext4"
-    assert "vers=2" in mount_of(b"/nfs two", str(mounts))[1]
-    assert mount_of(b"/nfs/a", str(mounts))[0] == "nfs4"
-    assert mount_of(b"/x", str(tmp_path / "none"))[0] == ""
-
-
-@pytest.mark.parametrize(("kind", "options"), [("fuse.s3fs", "rw"), ("fuse.mount-s3", "rw"), ("nfs", "rw,vers=2")])
-def test_probe_refuses_by_name(
-    root: CheckpointRoot, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: str, options: str
-) -> None:
-    """C114, C135: an object store behind FUSE, and NFS 2, do not make a name exclusively."""
-    root.make_execution(NEW)
-    mounts = tmp_path / "mountinfo"
-    mounts.write_text(f"1 0 0:1 / / rw - {kind} source {options}\n")
-    monkeypatch.setattr(probing, "MOUNTS", str(mounts))
-    with pytest.raises(CannotCreateError) as caught:
-        probe(root, NEW)
-    assert ("s3://" in caught.value.line()) == kind.startswith("fuse.")
 
 
 def test_a_disk_of_64_kib(tmp_path: Path) -> None:

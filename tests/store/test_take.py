@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import subprocess
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -126,3 +127,25 @@ def test_two_saves_of_one_name(root: CheckpointRoot) -> None:
     assert two is not None
     assert (Path(one.path, "weights").read_bytes(), Path(two.path, "weights").read_bytes()) == (b"first", b"second")
     assert os.path.basename(two.path) == "checkpoint-5"
+
+
+def test_a_save_that_is_emptied_while_it_is_taken(root: CheckpointRoot, monkeypatch: pytest.MonkeyPatch) -> None:
+    """C087: who thins it had published another one before; that is the one to resume from, and no error."""
+    path = save(root, OLD, "checkpoint-1")
+    root.publish(FIRST, 1, path, attempt=OLD)
+    root.make_execution(NEW)
+    transfer, emptied = keeping.transfer, []
+
+    def thinned(*words: Any, **more: Any) -> Any:
+        if not emptied:
+            emptied.append(path)
+            root.publish(FIRST, 2, save(root, OLD, "checkpoint-2"), attempt=OLD)
+            os.unlink(os.path.join(path, "weights"))
+        return transfer(*words, **more)
+
+    monkeypatch.setattr(keeping, "transfer", thinned)
+    taken = keeping.take(root, NEW)
+    assert emptied
+    assert taken is not None
+    assert taken.save.publication.step == 2
+    assert Path(taken.path, "weights").read_bytes() == b"weights"

@@ -9,7 +9,7 @@ import json
 import os
 from typing import Any
 
-MARK = "@power "
+MARK = "@guest "
 
 
 def tell(kind: str, **fields: Any) -> None:

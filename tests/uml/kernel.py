@@ -15,7 +15,7 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from tests.power.channel import heard
+from tests.uml.channel import heard
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -55,10 +55,10 @@ def make_image(path: Path, features: str = "", size: int = IMAGE_BYTES) -> None:
 
 
 @functools.cache
-def warm() -> None:
-    """Compile what the guest imports: it cannot write byte code, and would compile it at each start."""
+def warm(program: str) -> None:
+    """Compile what the guest's program imports: it cannot write byte code, and would compile it at each start."""
     path = os.pathsep.join([str(TOP), str(TOP / "hooks" / "python")])
-    argv = [sys.executable, "-c", "import tests.power.guest"]
+    argv = [sys.executable, "-c", f"import {program}"]
     done = subprocess.run(argv, cwd=TOP, env={**os.environ, "PYTHONPATH": path}, capture_output=True, text=True)
     if done.returncode:
         raise KernelError(f"the guest's program does not load: {done.stderr.strip()}")
@@ -67,24 +67,26 @@ def warm() -> None:
 class Kernel:
     """A guest. Use it as a context: at the end nothing of it is left, whatever happened.
 
-    :param config: a file for the guest's program.
+    :param program: the module that runs in it, as root.
+    :param config: a file for it, its one argument.
     :param images: its disks, ``/dev/ubda`` and so on.
+    :param memory: as the kernel reads it.
     """
 
-    def __init__(self, config: Path, images: Sequence[Path]) -> None:
-        program = shutil.which(PROGRAM)
-        if program is None:
+    def __init__(self, program: str, config: Path, images: Sequence[Path], memory: str = MEMORY) -> None:
+        kernel = shutil.which(PROGRAM)
+        if kernel is None:
             raise KernelError(f"{PROGRAM} is not installed: tools/ensure-host {PACKAGES}")
         for path in (tempfile.gettempdir(), TOP, sys.executable, config, *images):
             if set(str(path)) & set(" \t\n,\"'"):
                 raise KernelError(f"{str(path)!r} cannot be given to a kernel: it has a space, a comma or a quote")
         # Its memory is a file here, and so is a socket, whose path must be short.
         folder = self._folder = tempfile.mkdtemp(prefix="uml-")
-        os.symlink(TOP / "tests" / "power" / "init.sh", f"{folder}/init")
+        os.symlink(TOP / "tests" / "uml" / "init.sh", f"{folder}/init")
         disks = [f"ubd{chr(ord('a') + number)}={image}" for number, image in enumerate(images)]
-        argv = [program, f"mem={MEMORY}", "root=/dev/root", "rootfstype=hostfs", "rootflags=/", "ro", "panic=1",
+        argv = [kernel, f"mem={memory}", "root=/dev/root", "rootfstype=hostfs", "rootflags=/", "ro", "panic=1",
                 "con=null", "con0=null,fd:1", "con1=null,fd:1", "umid=guest", f"uml_dir={folder}", *disks,
-                f"init={folder}/init", "--", sys.executable, str(TOP), str(config)]  # fmt: skip
+                f"init={folder}/init", "--", sys.executable, str(TOP), program, str(config)]  # fmt: skip
         self._lines: list[str] = []
         self._rest = ""
         self._process = subprocess.Popen(
