@@ -8,6 +8,7 @@ from __future__ import annotations
 import filecmp
 import os
 import re
+from contextlib import suppress
 from typing import TYPE_CHECKING, Protocol
 
 from slurm_dispatch.durable import TEMPORARY_PREFIX
@@ -138,13 +139,31 @@ class Uploaded:
             )
         except CannotCreateError as error:
             raise BadDataError(str(error)) from error
+        except BadDataError:
+            self._sweep(path, called)
+            raise
         now = look(path, read=False)
         if now is None or now.entries != seen.entries:
+            self._sweep(path, called)
             return None
         objects = self._root.save_objects(relative, self._root.bucket.deadline())
         key = self._root.place.key(relative.decode("utf-8"))
         manifest.write_manifest(self._root, relative, manifest.manifest_of(objects, key, proof))
         return relative
+
+    def _sweep(self, path: str, called: str) -> None:
+        """Take away what was sent of a save that the saver has removed meanwhile: no upload will go on with it.
+
+        With a manifest it was sent whole before, and may be published: the answer to that can be late.
+        """
+        from slurm_dispatch.s3 import manifest
+
+        if os.path.lexists(path):
+            return
+        relative = kept_path(self._attempt, os.fsencode(called))
+        with suppress(StoreError, BadDataError):  # the next execution removes what is not published
+            if manifest.read_manifest(self._root, relative) is None:
+                self._root.remove(relative)
 
     def holds(self, name: str, path: str) -> bool:
         """See :meth:`Keeping.holds`; told by what stands with the object: which file it was."""
