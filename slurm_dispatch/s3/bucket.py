@@ -54,6 +54,8 @@ PARTS_MAX = 9_000
 """S3 takes 10,000."""
 PARTS_AT_ONCE = 4
 """Of one file."""
+SENDING_BYTES = 64 << 20
+"""Of one file at once, since they are in memory: of a file with larger parts fewer are under way."""
 TOKEN = "dispatch-source"
 """The name of the metadata that says which file an object was."""
 PAGE = 1000
@@ -235,7 +237,7 @@ class Bucket:
         return self._again(deadline, "looking at", key, ask)
 
     def _put_file(self, key: str, file: str, token: str, part: int) -> None:
-        more = {"attributes": {TOKEN: token}, "chunk_size": part, "max_concurrency": PARTS_AT_ONCE}
+        more = {"attributes": {TOKEN: token}, "chunk_size": part, "max_concurrency": _at_once(part)}
         self._library.put(self._store(large=True), key, Path(file), **more)
 
     # The way there
@@ -367,6 +369,10 @@ def _from_boto3(profile: str) -> Any:
         return Boto3CredentialProvider(boto3.Session(profile_name=profile))
     except Exception as error:
         raise ConfigurationError(f"AWS profile {show(profile)}: {type(error).__name__}: {error}") from error
+
+
+def _at_once(part: int) -> int:
+    return max(1, min(PARTS_AT_ONCE, SENDING_BYTES // part))
 
 
 def _meta(found: Any) -> Meta:

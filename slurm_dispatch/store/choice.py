@@ -130,7 +130,7 @@ def read_choice(root: Root, attempt: str) -> Choice | None:
 def is_there(choice: Choice) -> bool:
     """Whether what was chosen is there; that of a first start always is.
 
-    What is in the root is looked for in a fresh listing, since another host may have made it a moment ago (C110).
+    What is in the root is looked for in its folder, opened anew: another host may have made it a moment ago (C110).
     """
     if choice.resume is None:
         return True

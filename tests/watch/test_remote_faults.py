@@ -13,9 +13,12 @@ from typing import TYPE_CHECKING
 import pytest
 
 from slurm_dispatch.errors import BadDataError, StoreError
+from slurm_dispatch.s3 import bucket as buckets
 from slurm_dispatch.s3 import transfer
 from slurm_dispatch.savers.layout import State
 from slurm_dispatch.store.whole import Proof, look
+from slurm_dispatch.watch import beside
+from slurm_dispatch.watch import prepare as preparing
 from slurm_dispatch.watch import scanner as scanning
 from slurm_dispatch.watch.judge import Judge
 from slurm_dispatch.watch.keeping import Uploaded
@@ -279,6 +282,56 @@ def _tell(session: Session, scanner: Scanner, event: dict[str, object]) -> None:
         scanner.events = kept
         os.close(reading)
         os.close(writing)
+
+
+# What it costs to wait
+
+@pytest.mark.parametrize("root", ["s3://bucket/run", "/root"])
+def test_who_waits_asks_a_store_that_costs_money_seldom(monkeypatch: pytest.MonkeyPatch, root: str) -> None:
+    """Hundreds of ranks wait ten minutes for a download; each look is several requests. A folder is asked at once."""
+    clock, looks = [0.0], [0]
+    pauses: list[float] = []
+
+    def sleep(seconds: float) -> None:
+        pauses.append(seconds)
+        clock[0] += seconds
+
+    def find() -> str | None:
+        looks[0] += 1
+        return "found" if clock[0] >= 600 else None
+
+    monkeypatch.setattr(preparing, "time", SimpleNamespace(monotonic=lambda: clock[0], sleep=sleep))
+    place = find_place({}, root=root, remote=True)
+    found = preparing._wait(place, find, "it", supervisor=os.getppid(), timeout_s=700.0, pause_s=preparing.PAUSE_S)
+    assert found == "found"
+    if place.root.startswith("s3:"):
+        assert looks[0] < 100
+        assert max(pauses) <= preparing.REMOTE_PAUSE_S_MAX
+    else:
+        assert set(pauses) == {preparing.PAUSE_S}
+
+
+def test_who_asked_to_finish_looks_seldom(remote: RemoteScene, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each look starts a process that loads the client; the last upload may take an hour."""
+    clock, looks = [0.0], [0]
+
+    def sleep(seconds: float) -> None:
+        clock[0] += seconds
+
+    def answer(*_: object) -> bytes:
+        looks[0] += 1
+        return b"1" if looks[0] == 1 or clock[0] >= 3600 else b""
+
+    monkeypatch.setattr(beside, "time", SimpleNamespace(monotonic=lambda: clock[0], sleep=sleep))
+    monkeypatch.setattr(beside, "apart", answer)
+    assert beside.finish(place_of(remote), status=0, timeout_s=5000.0) == 1
+    assert looks[0] < 800
+
+
+def test_parts_under_way_are_few_where_they_are_large() -> None:
+    """They are in memory, of eight files at once: of files of a TB, too."""
+    mib = 1 << 20
+    assert [buckets._at_once(part * mib) for part in (16, 32, 64, 117, 600)] == [4, 2, 1, 1, 1]
 
 
 # What a person sees, and what strangers could do
