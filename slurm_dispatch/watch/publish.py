@@ -126,6 +126,9 @@ class Publisher:
         self._seen_any = False
         self._unreported: list[int] = []
         self._removed: list[str] = []
+        self._unthinned = False
+        self.hurried = False
+        """The command was told to stop, and all of this may be killed soon: nothing is thinned, only published."""
 
     def begin(self) -> None:
         """Look at what this execution has published already.
@@ -166,6 +169,9 @@ class Publisher:
                     raise
                 time.sleep(PAUSE_S)
                 continue
+            if self._unthinned and not self.hurried:
+                self._unthinned = False
+                self._thin()
             result.published, self._unreported = self._unreported, []
             result.removed, self._removed = self._removed, []
             return result
@@ -299,8 +305,8 @@ class Publisher:
     def _published(self, step: int, name: str, text: str) -> None:
         self._own.append((step, name))
         self._unreported.append(step)
+        self._unthinned = True  # once all is published that can be: in S3 it takes its time
         say(f"published step {step}: {text}")
-        self._thin()
 
     def _thin(self) -> None:
         if not self.options.thin:

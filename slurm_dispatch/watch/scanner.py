@@ -168,6 +168,7 @@ class Serving:
                 self._assume = False
             elif word == b"hurry":
                 self._assume = False
+                self._publisher.hurried = True
                 self._interval_s = min(self._interval_s, HURRY_S)
                 self._retry_s = min(self._retry_s, HURRY_S)
             elif word == b"last":

@@ -115,6 +115,11 @@ class Session:
         until = self._moved_at if scanner is None else max(self._moved_at, scanner.moving_until)
         return until + self.options.timeout_s if until else 0.0
 
+    @property
+    def uploading(self) -> bool:
+        """Whether an upload goes on now."""
+        return self._scanner is not None and self._scanner.moving_until > 0
+
     def begins(self) -> None:
         """The command starts now: from here on ``--stall`` counts."""
         if self._silence is not None:

@@ -27,7 +27,7 @@ from slurm_dispatch.watch.objects import Objects
 from slurm_dispatch.watch.options import parse
 from slurm_dispatch.watch.place import find_place
 from slurm_dispatch.watch.prepare import Prepared
-from slurm_dispatch.watch.publish import Result
+from slurm_dispatch.watch.publish import Publisher, Result
 from slurm_dispatch.watch.scanner import Scanner, Serving
 from slurm_dispatch.watch.session import Session
 from tests.s3.fixtures import no_aws_files, stub
@@ -162,6 +162,29 @@ def test_a_publication_whose_answer_was_lost_is_found(remote: RemoteScene, stub:
     Path(path, "weights").write_bytes(b"of another turn")
     with pytest.raises(BadDataError, match="published already"):
         keep(keeping, path)
+
+
+def test_what_is_whole_is_published_before_anything_is_thinned(remote: RemoteScene, stub: Stub) -> None:
+    """Removing takes minutes where a save has ten thousand objects; told to stop, the helper only publishes."""
+    keeping, folder = uploaded(remote)
+    options = parse(["--done", "done", "--keep", "2,2", "--", "x"])
+    publisher = Publisher(
+        remote.opened, place_of(remote), options, keeping=keeping, directory=folder, resumed_step=None
+    )
+    publisher.begin()
+    for steps, hurried in (("12", False), ("34", False), ("56", True)):
+        for step in steps:
+            write(folder, step, whole=True, done=True)
+        publisher.hurried = hurried
+        before = len(stub.requests)
+        result = publisher.scan(assume=True)
+        assert result.published == [int(step) for step in steps]
+        done = [(one.method, "/pub/" in one.key) for one in stub.requests[before:]]
+        last = max(at for at, what in enumerate(done) if what == ("PUT", True))
+        removed = [at for at, what in enumerate(done) if what == ("DELETE", False)]
+        assert all(at > last for at in removed)
+        assert bool(removed) == (steps == "34")
+        assert sorted(name[-1] for name in result.removed) == (["1", "2"] if removed else [])
 
 
 def test_what_was_sent_of_a_save_that_went_is_removed(remote: RemoteScene, stub: Stub) -> None:
