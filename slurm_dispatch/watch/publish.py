@@ -128,7 +128,7 @@ class Publisher:
         self._removed: list[str] = []
         self._unthinned = False
         self.hurried = False
-        """The command was told to stop, and all of this may be killed soon: nothing is thinned, only published."""
+        """The command was told to stop, and this may be killed soon: where thinning takes long there is none."""
 
     def begin(self) -> None:
         """Look at what this execution has published already.
@@ -305,8 +305,11 @@ class Publisher:
     def _published(self, step: int, name: str, text: str) -> None:
         self._own.append((step, name))
         self._unreported.append(step)
-        self._unthinned = True  # once all is published that can be: in S3 it takes its time
         say(f"published step {step}: {text}")
+        if self.root.takes_links:
+            self._thin()  # at once: a disk has room for so many saves
+        else:
+            self._unthinned = True  # once all is published that can be: in S3 it takes its time
 
     def _thin(self) -> None:
         if not self.options.thin:
