@@ -201,10 +201,14 @@ class Bucket:
         Whatever goes wrong, the object is accepted if it has our token and the size, and only then: the last answer
         of an upload in parts can be lost, and asked again the store says that it knows no such upload.
 
+        After the first try that failed it is tried for as long as one call may take, and not to the end of the
+        deadline, which is as long as a large file may need: that the store is away must be said.
+
         :param token: says which file it was (:meth:`sent`).
         :raises StoreError: it is not known to be there whole; the same again is safe.
         """
         part = max(PART_BYTES, -(-size // PARTS_MAX))
+        failing: Deadline | None = None
         for _ in deadline.tries():
             try:
                 return self._call(deadline, functools.partial(self._put_file, key, file, token, part))
@@ -215,9 +219,11 @@ class Bucket:
             except Exception as error:
                 if not os.path.lexists(file):
                     raise BadDataError(f"file {show(file)} went while it was uploaded") from error
-                if self.sent(key, deadline) == (size, token):
+                if self.sent(key, self.deadline()) == (size, token):
                     return None
-                if not passes(error) and code_of(error) != "NoSuchUpload":
+                late = failing is not None and not failing.left_s()
+                failing = failing or self.deadline()
+                if late or (not passes(error) and code_of(error) != "NoSuchUpload"):
                     raise self._classed(error, "uploading", key) from error
         raise AmbiguousError(
             f"uploading {self._shown(key)} at {show(self.endpoint)}: not done in {deadline.seconds:g} s",

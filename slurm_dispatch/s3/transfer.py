@@ -134,9 +134,9 @@ def upload(
 
     def send(one: _File) -> tuple[int, int]:
         target = _below(key, one.path)
-        deadline = _for(one.size)
-        if there.get(target) != one.size or root.bucket.sent(target, deadline) != (one.size, one.token):
-            root.bucket.send(target, _below(source, one.path), one.size, one.token, deadline)
+        known = there.get(target) == one.size and root.bucket.sent(target, root.bucket.deadline())
+        if known != (one.size, one.token):
+            root.bucket.send(target, _below(source, one.path), one.size, one.token, _for(one.size))
         return 1, one.size
 
     _all([functools.partial(send, one) for one in files], meter)
