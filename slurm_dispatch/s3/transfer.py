@@ -15,7 +15,7 @@ import os
 import secrets
 import time
 from concurrent.futures import FIRST_EXCEPTION, ThreadPoolExecutor, wait
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from slurm_dispatch.durable import TEMPORARY_PREFIX, sync_folder
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
     from slurm_dispatch.s3.bucket import Meta
     from slurm_dispatch.s3.root import S3Root
-    from slurm_dispatch.store.whole import Entry
+    from slurm_dispatch.store.whole import Entry, Look
 
 FILES_AT_ONCE = 8
 RANGE_BYTES = 16 << 20
@@ -105,6 +105,7 @@ def upload(
     source: str,
     *,
     name: str | None = None,
+    known_as: Look | None = None,
     say: Callable[[str], None] | None = None,
     moving: Callable[[float], None] = lambda _: None,
 ) -> bytes:
@@ -114,6 +115,7 @@ def upload(
     earlier save of it, goes. Empty folders have no place in S3.
 
     :param name: the source's own unless given; may have several components.
+    :param known_as: the save of which the source has links and copies: its files are those that were sent.
     :returns: the path to publish; nothing is sent if this very save is published already.
     :raises BadDataError: it is not there, is empty, changed meanwhile, or has what S3 has not: links, special files,
         names that are not UTF-8 or too long.
@@ -122,10 +124,11 @@ def upload(
     """
     relative = root.relative_save(attempt, f"exec/{attempt}/{name or os.path.basename(source.rstrip('/'))}")
     files = _files(source)
+    sent = files if known_as is None else _known_as(files, known_as)
     key = root.place.key(relative.decode("utf-8"))
     _check_keys(source, key, files)
     if any(one.path == relative for one in root.listing()):
-        if not _is_sent(root, relative, key, files):
+        if not _is_sent(root, relative, key, sent):
             raise CannotCreateError(f"save {show(relative)} is published already", hint="publish another step's")
         return relative  # the answer to that was lost: the same may be published again
     there = {meta.key: meta.size for meta in root.save_objects(relative, root.bucket.deadline())}
@@ -139,7 +142,7 @@ def upload(
             root.bucket.send(target, _below(source, one.path), one.size, one.token, _for(one.size))
         return 1, one.size
 
-    _all([functools.partial(send, one) for one in files], meter)
+    _all([functools.partial(send, one) for one in sent], meter)
     if _files(source) != files:
         raise BadDataError(f"save {show(source)} changed while it was uploaded")
     _settle(root, relative, {_below(key, one.path): one.size for one in files})
@@ -229,6 +232,11 @@ def _files(source: str) -> list[_File]:
             files.append(_File(path, entry.size, _token(entry)))
     # The large ones first: the last to end is then a small one.
     return sorted(files, key=lambda one: (-one.size, one.path))
+
+
+def _known_as(files: Sequence[_File], seen: Look) -> list[_File]:
+    tokens = {os.fsdecode(entry.path): _token(entry) for entry in seen.entries}
+    return [replace(one, token=tokens.get(one.path, one.token)) for one in files]
 
 
 def _check_keys(source: str, key: str, files: Sequence[_File]) -> None:

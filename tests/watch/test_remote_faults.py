@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import time
 from pathlib import Path
 from types import SimpleNamespace
@@ -18,6 +19,7 @@ from slurm_dispatch.s3 import transfer
 from slurm_dispatch.savers.layout import State
 from slurm_dispatch.store.whole import Proof, look
 from slurm_dispatch.watch import beside
+from slurm_dispatch.watch import keeping as keepings
 from slurm_dispatch.watch import prepare as preparing
 from slurm_dispatch.watch import scanner as scanning
 from slurm_dispatch.watch.judge import Judge
@@ -36,7 +38,7 @@ from tests.watch.test_remote_saver import train
 from tests.watch.trainer import write
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
 
     from slurm_dispatch.watch.place import Place
     from tests.s3.stub import Stub
@@ -187,23 +189,105 @@ def test_what_is_whole_is_published_before_anything_is_thinned(remote: RemoteSce
         assert sorted(name[-1] for name in result.removed) == (["1", "2"] if removed else [])
 
 
-def test_what_was_sent_of_a_save_that_went_is_removed(remote: RemoteScene, stub: Stub) -> None:
-    """A saver that rotates faster than uploads go would leave one save after the other, which nobody names."""
+def while_sending(keeping: Uploaded, name: str, act: Callable[[], object]) -> None:
+    """``act`` happens once a file of this name is sent, before the next."""
+    bucket = keeping._root.bucket
+    send = bucket.send
+
+    def sending(key: str, file: str, *more: object) -> None:
+        send(key, file, *more)  # type: ignore[arg-type]
+        if key.endswith(f"/{name}"):
+            act()
+
+    bucket.send = sending  # type: ignore[method-assign, assignment]
+
+
+def test_a_rotation_does_not_disturb_an_upload(remote: RemoteScene, stub: Stub) -> None:
+    """C087: a saver that keeps one save removes it as the next is written, long before all of it is sent."""
     keeping, folder = uploaded(remote)
     path = lay(folder)
-    slow = keeping._root.bucket.send
+    whole = Path(path, "weights").read_bytes()
+    while_sending(keeping, "weights", lambda: shutil.rmtree(path))
+    assert keep(keeping, path) == b"exec/attempt1/kept/checkpoint-5"
+    assert stub.objects[f"{KEPT}checkpoint-5/weights"] == whole
+    assert stub.objects[f"{KEPT}checkpoint-5/done"] == b"1"
+    assert os.listdir(os.path.join(folder, "kept")) == []
 
-    def send(key: str, file: str, *more: object) -> None:
-        slow(key, file, *more)  # type: ignore[arg-type]
-        if file.endswith("/done"):
-            for name in os.listdir(path):
-                os.unlink(os.path.join(path, name))
-            os.rmdir(path)
 
-    keeping._root.bucket.send = send  # type: ignore[method-assign, assignment]
+def test_what_is_written_in_place_meanwhile_is_no_save(remote: RemoteScene, stub: Stub) -> None:
+    """C169: large files are linked, and a saver that writes into them writes into what is sent."""
+    keeping, folder = uploaded(remote)
+    path = lay(folder)
+    with open(os.path.join(path, "weights"), "ab") as file:
+        file.truncate(2 << 20)
+
+    def write_over() -> None:
+        with open(os.path.join(path, "weights"), "r+b") as file:
+            file.write(b"torn")
+
+    while_sending(keeping, "done", write_over)
+    with pytest.raises(BadDataError, match="changed while it was uploaded"):
+        keep(keeping, path)
+    assert os.listdir(os.path.join(folder, "kept")) == []
+    kept = keep(keeping, path)  # the small file was sent, as what it was, though its copy is another
+    assert kept is not None
+    assert len(stub.of("PUT", "/done")) == 1
+
+
+def test_a_file_that_is_written_all_the_time_is_published(remote: RemoteScene, stub: Stub) -> None:
+    """What is uploaded is a copy: with ``--single`` the program writes the next one during each upload."""
+    keeping, folder = uploaded(remote)
+    path = Path(folder, "last.pt")
+    path.write_bytes(b"1" * (2 << 20))
+    while_sending(keeping, "last-1.pt", lambda: path.write_bytes(b"2" * (2 << 20)))
+    seen = look(str(path))
+    assert seen is not None
+    assert keeping.keep(str(path), seen, Proof.PROVED, copy=True, name="last-1.pt") is not None
+    assert stub.objects[f"{KEPT}last-1.pt"] == b"1" * (2 << 20)
+    assert not keeping.holds("last-1.pt", str(path))
+    seen = look(str(path))
+    assert seen is not None
+    assert keeping.keep(str(path), seen, Proof.PROVED, copy=True, name="last-2.pt") is not None
+    assert keeping.holds("last-2.pt", str(path))
+
+
+def test_where_there_are_no_links_what_was_sent_of_a_save_that_went_is_removed(
+    remote: RemoteScene, stub: Stub, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A saver that rotates faster than uploads go would leave one save after the other, which nobody names."""
+    monkeypatch.setattr(keepings, "can_link", lambda _: False)
+    keeping, folder = uploaded(remote)
+    path = lay(folder)
+    while_sending(keeping, "done", lambda: shutil.rmtree(path))
     with pytest.raises(BadDataError):
         keep(keeping, path)
     assert not [key for key in stub.objects if key.startswith(KEPT)]
+
+
+def test_a_full_disk_costs_no_save(remote: RemoteScene, stub: Stub, monkeypatch: pytest.MonkeyPatch) -> None:
+    """There is no room for copies of the small files: the saver's own are uploaded, and that is said."""
+
+    def full(*_: object, **__: object) -> None:
+        raise StoreError("No space left on device")
+
+    keeping, folder = uploaded(remote)
+    path = lay(folder)
+    monkeypatch.setattr(keepings, "transfer", full)
+    said: list[str] = []
+    keeping._root._say = said.append
+    assert keep(keeping, path) is not None
+    assert stub.objects[f"{KEPT}checkpoint-5/done"] == b"1"
+    assert "No space left" in said[0]
+
+
+def test_links_of_an_upload_that_was_killed_go(remote: RemoteScene) -> None:
+    """They would hold on this host's disk what the saver has removed."""
+    keeping, folder = uploaded(remote)
+    left = Path(folder, "kept", "checkpoint-5")
+    left.mkdir(parents=True)
+    (left / "weights").touch()
+    keeping.begin()
+    assert os.listdir(os.path.join(folder, "kept")) == []
 
 
 def test_a_key_that_is_too_long_is_no_trouble_of_the_store(remote: RemoteScene, stub: Stub) -> None:
