@@ -93,9 +93,9 @@ class Linked:
 class Uploaded:
     """Keeping in a root in S3, of what the command saved in a folder of this host.
 
-    What is uploaded are links and copies in ``DIR/<attempt>/kept``, as they are made in a root that is a folder, so
-    that neither the saver's rotation nor its next writing disturbs an upload of minutes; they go when it has ended.
-    Where there are no links, it is the saver's own. Nothing else is removed: saves are the saver's to rotate.
+    What is uploaded are links and copies in ``DIR/<attempt>/.dispatch/sent``, as they are made in a root that is a
+    folder, so that neither the saver's rotation nor its next writing disturbs an upload of minutes; they go when it
+    has ended. Where there are no links, it is the saver's own. Nothing else is removed: saves are the saver's.
 
     :param folder: ``DIR/<attempt>``.
     :param say: gets progress.
@@ -114,7 +114,8 @@ class Uploaded:
         self._root = root
         self._attempt = attempt
         self._folder = folder
-        self._kept = os.fsencode(os.path.join(folder, "kept"))
+        self._ours = os.fsencode(os.path.join(folder, ".dispatch"))
+        self._links_in = os.path.join(self._ours, b"sent")
         self._say = say
         self._moving = moving
         self._links: bool | None = None
@@ -122,8 +123,8 @@ class Uploaded:
 
     def begin(self) -> None:
         """See :meth:`Keeping.begin`: links of uploads, and downloads, that were killed."""
-        for name in _names(self._kept):
-            remove_quietly(os.path.join(self._kept, name))
+        for name in _names(self._links_in):
+            remove_quietly(os.path.join(self._links_in, name))
         resume = os.fsencode(os.path.join(self._folder, "resume"))
         for digest in _names(resume):
             folder = os.path.join(resume, digest)
@@ -139,7 +140,7 @@ class Uploaded:
 
         called = os.path.basename(path) if name is None else name
         check_length(kept_path(self._attempt, os.fsencode(called)), self._root.name_max())
-        mine = os.path.join(self._kept, os.fsencode(called))
+        mine = os.path.join(self._links_in, os.fsencode(called))
         try:
             source = self._linked(path, seen, mine, copy)
             relative = None if source is None else self._upload(source, called, seen)
@@ -161,13 +162,14 @@ class Uploaded:
     def _linked(self, path: str, seen: Look, mine: bytes, copy: bool | Callable[[bytes], bool]) -> str | None:
         """The path of our own links to the save, or its own where there can be none; ``None`` if it has changed."""
         try:
-            make_folder(os.fsdecode(self._kept))
+            for folder in (self._ours, self._links_in):
+                make_folder(os.fsdecode(folder))
             if self._links is None:
-                self._links = can_link(self._kept)
+                self._links = can_link(self._links_in)
             if not self._links and copy is not True:
                 return path
             remove_quietly(mine)
-            done = transfer(os.fsencode(path), self._kept, os.path.basename(mine), copy=copy, expected=seen)
+            done = transfer(os.fsencode(path), self._links_in, os.path.basename(mine), copy=copy, expected=seen)
         except BadDataError:
             raise
         except StoreError as error:

@@ -211,7 +211,7 @@ def test_a_rotation_does_not_disturb_an_upload(remote: RemoteScene, stub: Stub) 
     assert keep(keeping, path) == b"exec/attempt1/kept/checkpoint-5"
     assert stub.objects[f"{KEPT}checkpoint-5/weights"] == whole
     assert stub.objects[f"{KEPT}checkpoint-5/done"] == b"1"
-    assert os.listdir(os.path.join(folder, "kept")) == []
+    assert os.listdir(os.path.join(folder, ".dispatch", "sent")) == []
 
 
 def test_what_is_written_in_place_meanwhile_is_no_save(remote: RemoteScene, stub: Stub) -> None:
@@ -228,7 +228,7 @@ def test_what_is_written_in_place_meanwhile_is_no_save(remote: RemoteScene, stub
     while_sending(keeping, "done", write_over)
     with pytest.raises(BadDataError, match="changed while it was uploaded"):
         keep(keeping, path)
-    assert os.listdir(os.path.join(folder, "kept")) == []
+    assert os.listdir(os.path.join(folder, ".dispatch", "sent")) == []
     kept = keep(keeping, path)  # the small file was sent, as what it was, though its copy is another
     assert kept is not None
     assert len(stub.of("PUT", "/done")) == 1
@@ -283,11 +283,11 @@ def test_a_full_disk_costs_no_save(remote: RemoteScene, stub: Stub, monkeypatch:
 def test_links_of_an_upload_that_was_killed_go(remote: RemoteScene) -> None:
     """They would hold on this host's disk what the saver has removed."""
     keeping, folder = uploaded(remote)
-    left = Path(folder, "kept", "checkpoint-5")
+    left = Path(folder, ".dispatch", "sent", "checkpoint-5")
     left.mkdir(parents=True)
     (left / "weights").touch()
     keeping.begin()
-    assert os.listdir(os.path.join(folder, "kept")) == []
+    assert os.listdir(os.path.join(folder, ".dispatch", "sent")) == []
 
 
 def test_a_key_that_is_too_long_is_no_trouble_of_the_store(remote: RemoteScene, stub: Stub) -> None:
