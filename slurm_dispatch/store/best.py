@@ -13,15 +13,15 @@ older one's, once a later execution has it or a better one.*
 
 from __future__ import annotations
 
-import json
 import math
 import os
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from slurm_dispatch.durable import read_regular, replace_whole
 from slurm_dispatch.errors import AbsentError, BadDataError, StoreError, TransientError, show, store_error
 from slurm_dispatch.model.epoch import parse_epoch
+from slurm_dispatch.store.body import WRONG, read_body, render_body
 from slurm_dispatch.store.folders import is_listed, list_fresh, make, tries
 from slurm_dispatch.store.keep import remove_out_of_sight, same_save
 from slurm_dispatch.store.outranked import BEST
@@ -88,16 +88,10 @@ def keep_best(
         raise BadDataError(f"the score of save {show(source)} is {score}", hint="it must be a finite number")
     path = _take(root, attempt, os.fsencode(source), copy)
     relative = os.path.relpath(path, root.raw)
-    body = {
-        "v": VERSION,
-        "metric": metric,
-        "score": score,
-        "greater_is_better": greater_is_better,
-        "epoch": str(epoch),
-        "step": step,
-        "path": os.fsdecode(relative),
-    }
-    content = json.dumps(body).encode("ascii") + b"\n"
+    content = render_body(
+        VERSION, metric=metric, score=score, greater_is_better=greater_is_better, epoch=str(epoch), step=step,
+        path=os.fsdecode(relative),
+    )  # fmt: skip
     folder = os.path.join(root.execution(attempt), ".dispatch")
     try:
         replace_whole(folder, RECORD, content, mode=root.modes().file, sync=True)
@@ -118,16 +112,14 @@ def read_best(root: CheckpointRoot, attempt: str) -> Best | None:
     except AbsentError:
         return None
     try:
-        body: dict[str, Any] = json.loads(content)
-        if body["v"] != VERSION:
-            raise ValueError(f"version {body['v']!r} is not known")
+        body = read_body(content, VERSION)
         save = os.path.join(root.path, str(body["path"]))
         if not os.path.normpath(save).startswith(os.path.join(root.path, "exec", attempt, "")):
             raise ValueError("its save is not in the execution's folder")
         greater = body["greater_is_better"] is True
         step, epoch = int(body["step"]), parse_epoch(body["epoch"])
         return Best(str(body["metric"]), float(body["score"]), greater, epoch, step, save)
-    except (ValueError, TypeError, KeyError, AttributeError) as error:
+    except WRONG as error:
         raise BadDataError(f"best save {show(path)} does not parse: {error}") from error
 
 

@@ -10,13 +10,22 @@ from __future__ import annotations
 
 import hashlib
 import os
+import stat
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from slurm_dispatch.errors import AbsentError, CannotCreateError, StoreError, TransientError, show, store_error
+from slurm_dispatch.errors import (
+    AbsentError,
+    BadDataError,
+    CannotCreateError,
+    StoreError,
+    TransientError,
+    show,
+    store_error,
+)
 from slurm_dispatch.model.publication import parse_name
 from slurm_dispatch.s3.place import is_place
-from slurm_dispatch.store.choice import Choice, choose_by
+from slurm_dispatch.store.choice import Choice, choose_by, is_there
 from slurm_dispatch.store.keep import Taken
 from slurm_dispatch.watch.say import say
 
@@ -24,6 +33,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
     from slurm_dispatch.s3.root import S3Root
+    from slurm_dispatch.store.root import Save
     from slurm_dispatch.watch.place import Place
 
 TAKES = 5
@@ -57,7 +67,7 @@ def directory(place: Place) -> str:
 def make_local(place: Place) -> str:
     """Make ``DIR/<attempt>``; DIR too, if the folder that it lies in is there: a missing mount is never papered over.
 
-    :raises StoreError: it cannot be made.
+    :raises StoreError: it cannot be made, or what is there is another user's.
     """
     folder = directory(place)
     for path in (os.path.dirname(folder), folder):
@@ -67,6 +77,15 @@ def make_local(place: Place) -> str:
             continue
         except OSError as error:
             raise store_error(error, "making the folder of --from", path) from error
+    try:
+        found = os.lstat(folder)
+    except OSError as error:
+        raise store_error(error, "looking at the folder of --from", folder) from error
+    if not stat.S_ISDIR(found.st_mode):
+        raise StoreError(f"{show(folder)} is no folder, and the command would save there")
+    if found.st_uid != os.geteuid():
+        # What lies there is taken for a save that was brought, and a save can be a program.
+        raise StoreError(f"{show(folder)} is another user's", hint="give a folder that only you can write to")
     return folder
 
 
@@ -116,32 +135,18 @@ def choose_and_bring(
     :raises TransientError: each save that was latest went while it was brought.
     """
 
-    def take_latest() -> Taken | None:
-        for _ in range(TAKES):
-            save = root.latest()
-            if save is None:
-                return None
-            try:
-                bring(root, place, save.publication.name, moving)
-            except AbsentError:
-                say(
-                    f"the save of {save.publication.name} went while it was brought here; asking for the latest again"
-                )
-                continue
-            return Taken(save, save.path)
-        raise TransientError(f"the latest save of {show(root.path)} went each of {TAKES} times that it was brought")
+    def take(save: Save) -> None:
+        bring(root, place, save.publication.name, moving)
 
-    def is_there(choice: Choice) -> bool:
-        if choice.source is None:
-            return choice.resume is not None and os.path.lexists(choice.resume)
-        if os.path.lexists(local_path(place, choice.source)):
-            return True
-        return bool(root.save_objects(parse_name(choice.source).path, root.bucket.deadline(), first=1))
+    def still(choice: Choice) -> bool:
+        here = choice.source is not None and os.path.lexists(local_path(place, choice.source))
+        return here or _is_there(root, choice)
 
     for _ in range(TAKES):
         choice = choose_by(
-            root, place.attempt, take_latest, epoch=place.epoch, start_from=start_from, again=again, look=is_there
-        )
+            root, place.attempt, lambda: _taken(root, take), epoch=place.epoch, start_from=start_from, again=again,
+            look=still,
+        )  # fmt: skip
         try:
             return brought(root, place, choice, moving)
         except AbsentError:
@@ -150,20 +155,50 @@ def choose_and_bring(
 
 
 def choose_remote(root: S3Root, place: Place, *, start_from: str | None, again: bool = False) -> Choice:
-    """The execution's choice, made if there is none, where the command reads saves in S3 itself."""
+    """The execution's choice, made if there is none, where the command reads saves in S3 itself.
 
-    def take_latest() -> Taken | None:
-        save = root.latest()
-        return None if save is None else Taken(save, save.path)
+    :raises BadDataError: a part of the save is gone.
+    """
+    from slurm_dispatch.s3.manifest import check_published
 
-    def is_there(choice: Choice) -> bool:
-        if choice.source is None:
-            return choice.resume is not None and os.path.lexists(choice.resume)
-        return bool(root.save_objects(parse_name(choice.source).path, root.bucket.deadline(), first=1))
+    def take(save: Save) -> None:
+        path = save.publication.path
+        check_published(root, path, root.save_objects(path, root.bucket.deadline()))
 
     return choose_by(
-        root, place.attempt, take_latest, epoch=place.epoch, start_from=start_from, again=again, look=is_there
-    )
+        root, place.attempt, lambda: _taken(root, take), epoch=place.epoch, start_from=start_from, again=again,
+        look=lambda choice: _is_there(root, choice),
+    )  # fmt: skip
+
+
+def _taken(root: S3Root, take: Callable[[Save], object]) -> Taken | None:
+    """The latest save, once it is taken; asked for again as long as it goes meanwhile.
+
+    :raises BadDataError: a part of it is gone, and it is the latest still.
+    """
+    for _ in range(TAKES):
+        save = root.latest()
+        if save is None:
+            return None
+        try:
+            take(save)
+        except AbsentError:
+            say(f"the save of {save.publication.name} went while it was brought here; asking for the latest again")
+        except BadDataError:
+            # The run that wrote it may live, and its saver remove it: then another one is the latest by now.
+            now = root.latest()
+            if now is None or now.publication == save.publication:
+                raise
+        else:
+            return Taken(save, save.path)
+    raise TransientError(f"the latest save of {show(root.path)} went each of {TAKES} times that it was brought")
+
+
+def _is_there(root: S3Root, choice: Choice) -> bool:
+    """Whether what was chosen can still be resumed from; that of a first start always can."""
+    if choice.source is None:
+        return is_there(choice)
+    return bool(root.save_objects(parse_name(choice.source).path, root.bucket.deadline(), first=1))
 
 
 def brought(root: S3Root, place: Place, choice: Choice, moving: Callable[[float], None]) -> Choice:
