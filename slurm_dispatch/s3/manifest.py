@@ -11,7 +11,7 @@ import os
 from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING
 
-from slurm_dispatch.errors import BadDataError, CorruptError, StoreError, show
+from slurm_dispatch.errors import AbsentError, BadDataError, CorruptError, StoreError, show
 from slurm_dispatch.s3.view import S3SaveView, sizes_of
 from slurm_dispatch.store.manifest import PREFIX, SIZE_MAX, Manifest, SaveState, parse, render
 from slurm_dispatch.store.sound import Condition, Found, judge
@@ -87,6 +87,36 @@ def state_of(root: S3Root, publication: Publication) -> SaveState:
     return SaveState(manifest.proof.value)
 
 
+def check_whole(root: S3Root, path: bytes) -> None:
+    """See that a published save has what it had when it was published; say so where it was only written again.
+
+    :raises AbsentError: it has not, and is not the latest any more.
+    :raises BadDataError: it has not, and is the latest: somebody else has removed a part of it.
+    """
+    manifest = read_manifest(root, path)
+    objects = root.save_objects(path, root.bucket.deadline())
+    check_as_recorded(root, path, manifest, objects)
+
+
+def check_as_recorded(root: S3Root, path: bytes, manifest: Manifest | None, objects: Sequence[Meta]) -> None:
+    """:func:`check_whole` of what was listed. Without a manifest there is nothing to hold it to."""
+    if manifest is None:
+        return
+    now = manifest_of(objects, root.place.key(os.fsdecode(path)), manifest.proof)
+    if now == manifest:
+        return
+    publications = root.listing()
+    if publications and publications[0].path != path and any(one.path == path for one in publications):
+        raise AbsentError(f"save {show(path)} of {show(root.path)} is outranked, and not what it was")
+    if (now.files, now.size) != (manifest.files, manifest.size):
+        raise BadDataError(
+            f"save {show(path)} of {show(root.path)} had {manifest.files} objects with {manifest.size} bytes when it "
+            f"was published, and has {now.files} with {now.size}",
+            hint="bring it back, or take another one with --fallback",
+        )
+    root.say(f"save {show(path)} is not what it was when it was published; resuming from it")
+
+
 def inspect(root: S3Root, publication: Publication) -> Found:
     """Look at a publication's save: keys, sizes and tags of its objects, and what its saver's layout reads of them.
 
@@ -117,6 +147,8 @@ def inspect(root: S3Root, publication: Publication) -> Found:
 
 
 def _absent(root: S3Root, publication: Publication, manifest: Manifest | None) -> Found:
+    if manifest is not None and b"/kept/" not in publication.path:
+        return Found(Condition.REMOVED, "by its saver, whose own it was")
     if manifest is not None:
         return Found(Condition.GONE, f"it had {manifest.files} objects with {manifest.size} bytes")
     try:

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 from slurm_dispatch.errors import AbsentError, CannotCreateError, StoreError, TransientError, show, store_error
 from slurm_dispatch.model.publication import parse_name
 from slurm_dispatch.s3.place import is_place
-from slurm_dispatch.store.choice import Choice, choose_by
+from slurm_dispatch.store.choice import Choice, choose_by, wish
 from slurm_dispatch.store.keep import Taken
 from slurm_dispatch.watch.say import say
 
@@ -121,6 +121,8 @@ def choose_and_bring(
             save = root.latest()
             if save is None:
                 return None
+            if not wish(root, place.attempt, place.epoch, save.publication):
+                continue  # a newer one is there by now
             try:
                 bring(root, place, save.publication.name, moving)
             except AbsentError:
@@ -129,11 +131,13 @@ def choose_and_bring(
                 )
                 continue
             return Taken(save, save.path)
-        raise TransientError(f"the latest save of {show(root.path)} went each of {TAKES} times that it was brought")
+        raise TransientError(
+            f"the latest save of {show(root.path)} went or was outranked each of {TAKES} times that it was brought"
+        )
 
     def is_there(choice: Choice) -> bool:
         if choice.source is None:
-            return choice.resume is not None and os.path.lexists(choice.resume)
+            return choice.resume is None or os.path.lexists(choice.resume)
         if os.path.lexists(local_path(place, choice.source)):
             return True
         return bool(root.save_objects(parse_name(choice.source).path, root.bucket.deadline(), first=1))
@@ -150,15 +154,31 @@ def choose_and_bring(
 
 
 def choose_remote(root: S3Root, place: Place, *, start_from: str | None, again: bool = False) -> Choice:
-    """The execution's choice, made if there is none, where the command reads saves in S3 itself."""
+    """The execution's choice, made if there is none, where the command reads saves in S3 itself.
+
+    :raises TransientError: what was latest was outranked each time, before it could be chosen.
+    """
+    from slurm_dispatch.s3.manifest import check_whole
 
     def take_latest() -> Taken | None:
-        save = root.latest()
-        return None if save is None else Taken(save, save.path)
+        for _ in range(TAKES):
+            save = root.latest()
+            if save is None:
+                return None
+            if not wish(root, place.attempt, place.epoch, save.publication):
+                continue  # a newer one is there by now
+            try:
+                check_whole(root, save.publication.path)
+            except AbsentError:
+                continue
+            return Taken(save, save.path)
+        raise TransientError(
+            f"the latest save of {show(root.path)} was outranked each of {TAKES} times that it was taken"
+        )
 
     def is_there(choice: Choice) -> bool:
         if choice.source is None:
-            return choice.resume is not None and os.path.lexists(choice.resume)
+            return choice.resume is None or os.path.lexists(choice.resume)
         return bool(root.save_objects(parse_name(choice.source).path, root.bucket.deadline(), first=1))
 
     return choose_by(
@@ -184,7 +204,8 @@ def follow_choice(root: S3Root, place: Place, choice: Choice, moving: Callable[[
     if choice.source is None:
         return choice if choice.resume is None or os.path.lexists(choice.resume) else None
     if place.local is None:
-        return choice
+        there = root.save_objects(parse_name(choice.source).path, root.bucket.deadline(), first=1)
+        return choice if there else None  # of an earlier step: the first rank chooses anew
     path = local_path(place, choice.source)
     if os.path.lexists(path):
         return replace(choice, resume=path)
