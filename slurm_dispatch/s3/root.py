@@ -134,7 +134,8 @@ class S3Root:
         """Refuse publications of this generation or a higher one that nobody has claimed: a root that was copied."""
         name = self._greatest(deadline)
         epoch = parse_name(name).epoch if name is not None else 0
-        if epoch and epoch // 10**12 >= generation:
+        # Whoever has claimed it meanwhile may have published already; who that is, is read next.
+        if epoch and epoch // 10**12 >= generation and self._owner(generation, deadline) is None:
             raise foreign(self.path, epoch // 10**12)
 
     # Executions

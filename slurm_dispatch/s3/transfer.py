@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING
 from slurm_dispatch.durable import TEMPORARY_PREFIX, sync_folder
 from slurm_dispatch.errors import AbsentError, BadDataError, CannotCreateError, StoreError, show, store_error
 from slurm_dispatch.s3.deadline import Deadline
-from slurm_dispatch.s3.manifest import check_published, read_manifest
+from slurm_dispatch.s3.manifest import check_as_recorded, read_manifest
 from slurm_dispatch.s3.place import KEY_BYTES_MAX, is_plain
 from slurm_dispatch.store.remove import remove_quietly
 from slurm_dispatch.store.whole import look
@@ -32,6 +32,7 @@ if TYPE_CHECKING:
 
     from slurm_dispatch.s3.bucket import Meta
     from slurm_dispatch.s3.root import S3Root
+    from slurm_dispatch.store.manifest import Manifest
     from slurm_dispatch.store.whole import Entry, Look
 
 FILES_AT_ONCE = 8
@@ -167,11 +168,11 @@ def download(
     """
     if os.path.lexists(target):
         raise CannotCreateError(f"{show(target)} is there already", hint="remove it, or give another folder")
-    known = read_manifest(root, relative) is not None
+    recorded = read_manifest(root, relative)
     objects = root.save_objects(relative, root.bucket.deadline())
     if not objects:
         raise AbsentError(f"save {show(relative)} of {show(root.path)} is gone")
-    recorded = check_published(root, relative, objects) and known
+    check_as_recorded(root, relative, recorded, objects)
     key = root.place.key(relative.decode("utf-8"))
     paths = {meta.key: meta.key[len(key) + 1 :] for meta in objects}
     _check_names(relative, list(paths.values()))
@@ -182,7 +183,7 @@ def download(
     try:
         folders = _make(temporary, paths)
         _all([act for meta in objects for act in _reads(root, meta, _below(temporary, paths[meta.key]))], meter)
-        _check_there(root, relative, objects, recorded=recorded)
+        _check_there(root, relative, objects, recorded)
         for folder in reversed(folders):
             sync_folder(folder)
         os.rename(temporary, target)
@@ -193,14 +194,14 @@ def download(
         remove_quietly(os.fsencode(temporary))
 
 
-def _check_there(root: S3Root, relative: bytes, objects: Sequence[Meta], *, recorded: bool) -> None:
+def _check_there(root: S3Root, relative: bytes, objects: Sequence[Meta], recorded: Manifest | None) -> None:
     """See that what was downloaded is the save, and not what a removal that had begun has left of it.
 
     A removal takes the manifest first: one that was there before the listing and is there now proves the listing. A
     save without one is not being removed while it is the latest, or is not published at all.
     """
     now = root.save_objects(relative, root.bucket.deadline())
-    if recorded:
+    if recorded is not None:
         stays = read_manifest(root, relative) is not None
     else:
         published = [publication.path for publication in root.listing()]
