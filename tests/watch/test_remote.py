@@ -381,6 +381,17 @@ def test_a_download_that_was_killed_leaves_nothing_for_long(remote: RemoteScene,
     assert remote.published()[0] == (2, 6)
 
 
+def test_what_was_brought_for_an_earlier_turn_goes(remote: RemoteScene) -> None:
+    """A script that runs the helper again and again would fill the disk with what each turn resumed from."""
+    assert remote.train("save 5").end() == 0
+    for step in (6, 7):
+        helper = remote.train(f"save {step}", number=2)
+        assert helper.end() == 0, helper.said
+        (brought,) = remote.local(2).glob("resume/*/*")
+        assert brought.name == f"checkpoint-{step - 1}"
+        assert helper.has_said(f"resumes from {brought}")
+
+
 def test_an_upload_that_goes_on_is_not_given_up() -> None:
     """--timeout is for a store that hangs: what goes on moves the end of the scan, and its end forgets it."""
 
