@@ -24,25 +24,13 @@ from slurm_dispatch.watch.local import bring, make_local, of_other_hosts
 from slurm_dispatch.watch.place import find_place
 from slurm_dispatch.watch.scanner import Scanner
 from slurm_dispatch.watch.supervise import Supervision
-from tests.s3.fixtures import no_aws_files, stub
-from tests.watch.remote import RemoteScene
 from tests.watch.rig import until
 from tests.watch.trainer import write
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
 
     from tests.s3.stub import Stub
-
-__all__ = ["no_aws_files", "stub"]
-
-
-@pytest.fixture
-def remote(tmp_path: Path, stub: Stub, no_aws_files: None, monkeypatch: pytest.MonkeyPatch) -> Iterator[RemoteScene]:
-    """A root on the stub."""
-    made = RemoteScene(tmp_path, stub.environment(), monkeypatch)
-    yield made
-    made.close()
+    from tests.watch.remote import RemoteScene
 
 
 def test_a_save_is_uploaded_and_published(remote: RemoteScene, stub: Stub) -> None:
