@@ -7,20 +7,19 @@ from __future__ import annotations
 
 import filecmp
 import os
-import re
 import secrets
 from contextlib import suppress
 from typing import TYPE_CHECKING, Protocol
 
 from slurm_dispatch.durable import TEMPORARY_PREFIX, make_folder
 from slurm_dispatch.errors import BadDataError, CannotCreateError, StoreError, store_error
-from slurm_dispatch.store.folders import list_fresh
 from slurm_dispatch.store.keep import keep, kept_path, sweep_kept
 from slurm_dispatch.store.manifest import manifest_of, write_manifest
 from slurm_dispatch.store.remove import remove_quietly
 from slurm_dispatch.store.saves import check_length
 from slurm_dispatch.store.transfer import transfer
 from slurm_dispatch.store.whole import look
+from slurm_dispatch.watch.local import DIGEST, names_here
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -29,9 +28,6 @@ if TYPE_CHECKING:
     from slurm_dispatch.store.root import CheckpointRoot
     from slurm_dispatch.store.whole import Look, Proof
     from slurm_dispatch.watch.objects import Objects
-
-_DIGEST = re.compile(rb"[0-9a-f]{12}\Z")
-
 
 class Keeping(Protocol):
     """What a publisher does with a whole save."""
@@ -123,12 +119,12 @@ class Uploaded:
 
     def begin(self) -> None:
         """See :meth:`Keeping.begin`: links of uploads, and downloads, that were killed."""
-        for name in _names(self._links_in):
+        for name in names_here(self._links_in):
             remove_quietly(os.path.join(self._links_in, name))
         resume = os.fsencode(os.path.join(self._folder, "resume"))
-        for digest in _names(resume):
+        for digest in names_here(resume):
             folder = os.path.join(resume, digest)
-            for name in _names(folder) if _DIGEST.match(digest) else ():
+            for name in names_here(folder) if DIGEST.match(digest) else ():
                 if name.startswith(TEMPORARY_PREFIX.encode()):
                     remove_quietly(os.path.join(folder, name))
 
@@ -258,14 +254,6 @@ def can_link(folder: bytes) -> bool:
         remove_quietly(one)
         remove_quietly(other)
     return True
-
-
-def _names(folder: bytes) -> list[bytes]:
-    """The names in a folder of this host; none where it is not there, or cannot be listed now."""
-    try:
-        return list_fresh(folder)
-    except StoreError:
-        return []
 
 
 def same_bytes(one: str, other: str) -> bool:

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import hashlib
 import os
+import re
 import stat
 from dataclasses import replace
 from typing import TYPE_CHECKING
@@ -26,7 +27,9 @@ from slurm_dispatch.errors import (
 from slurm_dispatch.model.publication import parse_name
 from slurm_dispatch.s3.place import is_place
 from slurm_dispatch.store.choice import Choice, choose_by, is_there, wish
+from slurm_dispatch.store.folders import list_fresh
 from slurm_dispatch.store.keep import Taken
+from slurm_dispatch.store.remove import remove_quietly
 from slurm_dispatch.watch.say import say
 
 if TYPE_CHECKING:
@@ -36,6 +39,8 @@ if TYPE_CHECKING:
     from slurm_dispatch.store.root import Save
     from slurm_dispatch.watch.place import Place
 
+DIGEST = re.compile(rb"[0-9a-f]{12}\Z")
+"""The name of a folder in ``resume/``."""
 TAKES = 5
 """How often the latest is asked for anew when it goes while it is brought."""
 
@@ -91,9 +96,32 @@ def make_local(place: Place) -> str:
 
 def local_path(place: Place, source: str) -> str:
     """Where this host has, or will have, the save of the publication ``source``."""
-    digest = hashlib.sha256(source.encode("ascii")).hexdigest()[:12]
     name = os.path.basename(os.fsdecode(parse_name(source).path))
-    return os.path.join(directory(place), "resume", digest, name)
+    return os.path.join(directory(place), "resume", _digest(source), name)
+
+
+def _digest(source: str) -> str:
+    return hashlib.sha256(source.encode("ascii")).hexdigest()[:12]
+
+
+def forget_brought(place: Place, choice: Choice) -> None:
+    """Remove from this host what was brought for earlier turns of the command, which have ended: whole saves.
+
+    What cannot be removed now goes in the next turn.
+    """
+    top = os.fsencode(os.path.join(directory(place), "resume"))
+    stays = None if choice.source is None else _digest(choice.source).encode("ascii")
+    for name in names_here(top):
+        if DIGEST.match(name) and name != stays:
+            remove_quietly(os.path.join(top, name))
+
+
+def names_here(folder: bytes) -> list[bytes]:
+    """The names in a folder of this host; none where it is not there, or cannot be listed now."""
+    try:
+        return list_fresh(folder)
+    except StoreError:
+        return []
 
 
 def bring(root: S3Root, place: Place, source: str, moving: Callable[[float], None] = lambda _: None) -> str:
@@ -280,5 +308,6 @@ def is_remote(place: Place) -> bool:
 
 __all__ = [
     "bring", "brought", "choose_and_bring", "choose_remote", "claim_remote", "directory", "follow_choice",
-    "is_remote", "local_path", "make_local", "of_other_hosts", "open_remote", "read_local",
+    "forget_brought", "is_remote", "local_path", "make_local", "names_here", "of_other_hosts", "open_remote",
+    "read_local",
 ]  # fmt: skip

@@ -146,6 +146,9 @@ class _InFolder:
             self.root, place.attempt, epoch=place.epoch, start_from=start_from, again=again, copy=self._copy
         )
 
+    def forget(self, choice: Choice) -> None:
+        """Let go of what earlier turns resumed from: here those are links, which thinning removes."""
+
 
 class _InBucket:
     """A root in S3: the command saves into a folder of this host."""
@@ -165,6 +168,10 @@ class _InBucket:
     def choose(self, start_from: str | None, *, again: bool = False) -> Choice:
         """The execution's choice, made if there is none, brought to this host."""
         return local.choose_and_bring(self.root, self._place, start_from=start_from, again=again, moving=goes_on)
+
+    def forget(self, choice: Choice) -> None:
+        """Remove what was brought to this host for earlier turns."""
+        local.forget_brought(self._place, choice)
 
 
 class _ToBucket:
@@ -186,6 +193,9 @@ class _ToBucket:
     def choose(self, start_from: str | None, *, again: bool = False) -> Choice:
         """The execution's choice, made if there is none: the save where it is."""
         return local.choose_remote(self.root, self._place, start_from=start_from, again=again)
+
+    def forget(self, choice: Choice) -> None:
+        """Nothing was brought."""
 
 
 _Hands = _InFolder | _InBucket | _ToBucket
@@ -226,6 +236,8 @@ def prepare(
         choice = hands.choose(start_from, again=again)
         number = 1 if before is None else before.number + 1
         if claim_run(root, place.attempt, number, runner):
+            if again and before is not None and before.ended and not runner.beside:
+                hands.forget(choice)
             # Before the command starts: what it saves itself must show that it resumed.
             left = () if before is None else judge.listing(hands.directory).found
             known = {one.path: _digest(judge, one.path) for one in left}

@@ -5,12 +5,13 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from slurm_dispatch.model.publication import Publication
+from tests.store.scene import FIRST, NEW, OLD, SECOND
 
 if TYPE_CHECKING:
     from slurm_dispatch.s3.root import S3Root
 
-OLD, NEW = "old00000000000000000", "new00000000000000000"
-FIRST, SECOND = 10**6, 2 * 10**6
+__all__ = ["FIRST", "NEW", "OLD", "SECOND", "names", "published", "save"]
+
 
 
 def save(root: S3Root, attempt: str, name: str, content: bytes = b"weights") -> str:

@@ -12,7 +12,8 @@ from slurm_dispatch.store.root import CheckpointRoot, open_root
 from slurm_dispatch.store.whole import Proof
 from tests.kill import Run
 
-OLD, NEW = "old00000000000000000", "new00000000000000000"
+OLD, NEW = (f"{name}{os.getpid():017}" for name in ("old", "new"))
+"""Attempts of this process of the tests: gc asks every process of the host, and another's tests run beside these."""
 FIRST, SECOND = 10**6, 2 * 10**6
 """Epochs of a first and a second submission."""
 BIG = b"x" * ((1 << 20) + 5)

@@ -48,7 +48,7 @@ PLANS = st.builds(
     seed=st.integers(0, 2**32),
     switch=st.sampled_from([0.01, 0.03, 0.1, 0.5]),
     kills=st.integers(0, 2),
-    hot=st.sampled_from(["", "unlink", "rename", "link", "open", "scandir", "listdir"]),
+    hot=st.sampled_from(["", "unlink", "rename", "link", "open", "scandir", "listdir", "lstat"]),
 )
 
 

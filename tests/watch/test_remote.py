@@ -24,25 +24,13 @@ from slurm_dispatch.watch.local import bring, make_local, of_other_hosts
 from slurm_dispatch.watch.place import find_place
 from slurm_dispatch.watch.scanner import Scanner
 from slurm_dispatch.watch.supervise import Supervision
-from tests.s3.fixtures import no_aws_files, stub
-from tests.watch.remote import RemoteScene
 from tests.watch.rig import until
 from tests.watch.trainer import write
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
 
     from tests.s3.stub import Stub
-
-__all__ = ["no_aws_files", "stub"]
-
-
-@pytest.fixture
-def remote(tmp_path: Path, stub: Stub, no_aws_files: None, monkeypatch: pytest.MonkeyPatch) -> Iterator[RemoteScene]:
-    """A root on the stub."""
-    made = RemoteScene(tmp_path, stub.environment(), monkeypatch)
-    yield made
-    made.close()
+    from tests.watch.remote import RemoteScene
 
 
 def test_a_save_is_uploaded_and_published(remote: RemoteScene, stub: Stub) -> None:
@@ -379,6 +367,17 @@ def test_a_download_that_was_killed_leaves_nothing_for_long(remote: RemoteScene,
     assert list(remote.local(2).glob("resume/*/checkpoint-5"))
     assert not list(remote.local(2).glob("resume/*/.tmp-*"))
     assert remote.published()[0] == (2, 6)
+
+
+def test_what_was_brought_for_an_earlier_turn_goes(remote: RemoteScene) -> None:
+    """A script that runs the helper again and again would fill the disk with what each turn resumed from."""
+    assert remote.train("save 5").end() == 0
+    for step in (6, 7):
+        helper = remote.train(f"save {step}", number=2)
+        assert helper.end() == 0, helper.said
+        (brought,) = remote.local(2).glob("resume/*/*")
+        assert brought.name == f"checkpoint-{step - 1}"
+        assert helper.has_said(f"resumes from {brought}")
 
 
 def test_an_upload_that_goes_on_is_not_given_up() -> None:

@@ -32,28 +32,17 @@ from slurm_dispatch.watch.prepare import Prepared
 from slurm_dispatch.watch.publish import Publisher, Result
 from slurm_dispatch.watch.scanner import Scanner, Serving
 from slurm_dispatch.watch.session import Session
-from tests.s3.fixtures import no_aws_files, stub
-from tests.watch.remote import RemoteScene
 from tests.watch.test_remote_saver import train
 from tests.watch.trainer import write
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable
 
     from slurm_dispatch.watch.place import Place
     from tests.s3.stub import Stub
-
-__all__ = ["no_aws_files", "stub"]
+    from tests.watch.remote import RemoteScene
 
 KEPT = "run/exec/attempt1/kept/"
-
-
-@pytest.fixture
-def remote(tmp_path: Path, stub: Stub, no_aws_files: None, monkeypatch: pytest.MonkeyPatch) -> Iterator[RemoteScene]:
-    """A root on the stub."""
-    made = RemoteScene(tmp_path, stub.environment(), monkeypatch)
-    yield made
-    made.close()
 
 
 def place_of(remote: RemoteScene, number: int = 1, *, local: bool = True) -> Place:

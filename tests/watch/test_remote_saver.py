@@ -8,37 +8,21 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-import pytest
-
 from slurm_dispatch.s3.manifest import state_of
 from slurm_dispatch.savers.layout import State
 from slurm_dispatch.watch.judge import Judge
 from slurm_dispatch.watch.objects import Objects
 from slurm_dispatch.watch.options import parse
-from tests.s3.fixtures import no_aws_files, stub
-from tests.watch.remote import RemoteScene
 from tests.watch.rig import until
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
 
     from tests.s3.stub import Stub
+    from tests.watch.remote import RemoteScene
     from tests.watch.rig import Helper
-
-__all__ = ["no_aws_files", "stub"]
 
 TRAINER = str(Path(__file__).with_name("remote_trainer.py"))
 EXECUTION = "run/exec/attempt1/"
-
-
-@pytest.fixture
-def remote(
-    tmp_path: Path, stub: Stub, no_aws_files: None, monkeypatch: pytest.MonkeyPatch
-) -> Iterator[RemoteScene]:
-    """A root on the stub."""
-    made = RemoteScene(tmp_path, stub.environment(), monkeypatch)
-    yield made
-    made.close()
 
 
 def train(remote: RemoteScene, script: str, *options: str, number: int = 1) -> Helper:
