@@ -153,9 +153,9 @@ class Candidates:
     def unsaved(self, attempt: str, publications: Iterable[Publication]) -> None:
         """Manifests of which no save is there: its saver has removed it, or it went before it was published.
 
-        After all else of the execution: a manifest goes with the save that it is about, and what else has its name and
-        goes too is no reason to stay. Only where nobody keeps a save meanwhile: a manifest can be there before its
-        save.
+        After all else of the execution: a manifest goes with the save that it is about, and what else has its name
+        and goes too is no reason to stay. Only where nobody keeps a save meanwhile: a manifest can be there before
+        its save.
         """
         own = _folder(attempt)
         try:
