@@ -91,6 +91,8 @@ class Bucket:
         self.timeout_s = timeout_s
         self._settings = given
         self._clients: dict[float, Any] = {}
+        self.unanswered: set[str] = set()
+        """Keys of which a put got no answer once: that put may be done later, after others of the same key."""
 
     def deadline(self) -> Deadline:
         """What one call from outside may take."""
@@ -165,8 +167,14 @@ class Bucket:
         return self._again(deadline, "reading", key, get)
 
     def replace(self, key: str, body: bytes, deadline: Deadline) -> None:
-        """Leave an object that says the same whoever leaves it; one that is there is replaced. Never in ``pub/``."""
-        self._again(deadline, "writing", key, lambda: self._library.put(self._store(), key, body))
+        """Leave an object; one that is there is replaced. Never in ``pub/``.
+
+        :raises TransientError: an earlier put of the key, which had got no answer, was done after this one.
+        """
+        put = functools.partial(self._library.put, self._store(), key, body)
+        self._again(deadline, "writing", key, put, writes=True)
+        if key in self.unanswered and self.read(key, deadline, length=len(body) + 1) != body:
+            raise TransientError(f"writing {self._shown(key)} at {show(self.endpoint)}: an earlier put came later")
 
     def remove(self, key: str, deadline: Deadline) -> None:
         """Take an object away that was made to try the store out."""
@@ -213,10 +221,12 @@ class Bucket:
             try:
                 return self._call(deadline, functools.partial(self._put_file, key, file, token, part))
             except Late:
+                self.unanswered.add(key)
                 break
             except DispatchError:
                 raise
             except Exception as error:
+                self.unanswered.add(key)
                 if not os.path.lexists(file):
                     raise BadDataError(f"file {show(file)} went while it was uploaded") from error
                 if self.sent(key, self.deadline()) == (size, token):
@@ -271,17 +281,24 @@ class Bucket:
             return True
         raise CorruptError(f"object {self._shown(key)} is there with another content, of {meta.size} bytes")
 
-    def _again(self, deadline: Deadline, doing: str, key: str, act: Callable[[], _T]) -> _T:
-        """What a request gives that changes nothing by being repeated."""
+    def _again(
+        self, deadline: Deadline, doing: str, key: str, act: Callable[[], _T], *, writes: bool = False
+    ) -> _T:
+        """What a request gives that changes nothing by being repeated.
+
+        :param writes: it is a put.
+        """
         last: Exception | None = None
         for _ in deadline.tries():
             try:
                 return self._call(deadline, act)
             except Late:
+                self.unanswered |= {key} if writes else set()
                 break
             except DispatchError:
                 raise
             except Exception as error:
+                self.unanswered |= {key} if writes else set()
                 if not passes(error):
                     raise self._classed(error, doing, key) from error
                 last = error

@@ -19,7 +19,15 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from slurm_dispatch.durable import TEMPORARY_PREFIX, sync_folder
-from slurm_dispatch.errors import AbsentError, BadDataError, CannotCreateError, StoreError, show, store_error
+from slurm_dispatch.errors import (
+    AbsentError,
+    BadDataError,
+    CannotCreateError,
+    StoreError,
+    TransientError,
+    show,
+    store_error,
+)
 from slurm_dispatch.s3.deadline import Deadline
 from slurm_dispatch.s3.manifest import check_as_recorded, read_manifest
 from slurm_dispatch.s3.place import KEY_BYTES_MAX, is_plain
@@ -147,6 +155,16 @@ def upload(
     if _files(source) != files:
         raise BadDataError(f"save {show(source)} changed while it was uploaded")
     _settle(root, relative, {_below(key, one.path): one.size for one in files})
+
+    def see(one: _File) -> tuple[int, int]:
+        target = _below(key, one.path)
+        if root.bucket.sent(target, _for(0)) != (one.size, one.token):
+            raise TransientError(f"object s3://{root.place.bucket}/{show(target)} was put again by an earlier upload")
+        return 0, 0
+
+    # A put that got no answer can be done after the one that was sent instead, and it may be of an earlier content.
+    doubtful = [one for one in files if there or _below(key, one.path) in root.bucket.unanswered]
+    _all([functools.partial(see, one) for one in doubtful], Meter("", None, moving=moving))
     return relative
 
 

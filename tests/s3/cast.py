@@ -112,6 +112,7 @@ class Life:
         try:
             self._live(self.run.saves, again=False)
         finally:
+            self.world.reading.pop(self.attempt, None)
             self.over = True
             self.world.standing[self.attempt] = Standing.OVER if self.run.again is None else Standing.ENDED
 
@@ -122,8 +123,10 @@ class Life:
         self.world.standing[self.attempt] = Standing.RUNNING
         try:
             assert self.run.again is not None
+            self.world.arrive_first(self.attempt[-1], "")
             self._live(self.run.again, again=self.place.tasks == 1)
         finally:
+            self.world.reading.pop(self.attempt, None)
             self.world.standing[self.attempt] = Standing.OVER
 
     def follow(self) -> None:
@@ -170,6 +173,8 @@ class Life:
                 new = (choice.source or "") >= before or (begins and not again)
                 assert new, f"resumes from {choice.source}; {before} was there before"
                 self.chosen = True
+                if choice.source is not None:
+                    self.world.reading[self.attempt] = (self.epoch, parse_name(choice.source).path)
                 self._starts(root, choice)
                 publisher = self._publisher(root, choice)
                 publisher.begin()
@@ -324,9 +329,7 @@ class Life:
         return said(found)
 
     def _may_go(self) -> bool:
-        """Whether what this execution resumes from is needed no more: it is outranked, or has saves of its own."""
-        world = self.world
-        return world.outranked(self.epoch) or world.published(self.attempt) >= outranked.OWN_AT_LEAST
+        return self.world.may_go(self.attempt, self.epoch)
 
     def _check_outrun(self, error: str, newer: int) -> None:
         """Only if so often something was published may it be said that each time a newer one was."""

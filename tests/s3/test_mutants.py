@@ -13,6 +13,7 @@ import pytest
 
 from slurm_dispatch.cli import latest as looking
 from slurm_dispatch.errors import CorruptError, DispatchError, StoreError
+from slurm_dispatch.model.publication import parse_name
 from slurm_dispatch.s3 import bucket as buckets
 from slurm_dispatch.s3 import root as rooting
 from slurm_dispatch.s3 import transfer
@@ -20,6 +21,7 @@ from slurm_dispatch.s3.bucket import Bucket, Made
 from slurm_dispatch.s3.root import S3Root
 from slurm_dispatch.store import gc as collecting
 from slurm_dispatch.store import outranked, thin
+from slurm_dispatch.store.claims import foreign
 from slurm_dispatch.store.gc import Known, Standing
 from slurm_dispatch.watch import keeping, local
 from tests.s3.plans import plan_of
@@ -316,12 +318,11 @@ def chosen_twice(patch: Patch) -> None:
 
 def stranger(patch: Patch) -> None:
     """Publications that were not there when nobody had claimed the root are another job's."""
-    real = S3Root._refuse_foreign
 
     def refuse(self: S3Root, generation: int, deadline: Any) -> None:
-        with patch.context() as inner:
-            inner.setattr(S3Root, "_owner", lambda *_: None)
-            real(self, generation, deadline)
+        name = self._greatest(deadline)
+        if name is not None and parse_name(name).epoch // 10**12 >= generation:
+            raise foreign(self.path, generation)
 
     patch.setattr(S3Root, "_refuse_foreign", refuse)
 

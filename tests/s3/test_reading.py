@@ -14,15 +14,18 @@ import pytest
 
 from slurm_dispatch.anyroot import inspect, open_store
 from slurm_dispatch.cli.latest import verified
-from slurm_dispatch.errors import AbsentError, BadDataError, StoreError, TransientError
+from slurm_dispatch.errors import AbsentError, AmbiguousError, BadDataError, StoreError, TransientError
+from slurm_dispatch.s3.deadline import Late
+from slurm_dispatch.s3.manifest import record
 from slurm_dispatch.s3.root import S3Root
-from slurm_dispatch.s3.transfer import download
+from slurm_dispatch.s3.transfer import download, upload
 from slurm_dispatch.store.choice import read_choice
 from slurm_dispatch.store.fsck import fsck
 from slurm_dispatch.store.gc import Known, Rules, Standing, plan
 from slurm_dispatch.store.outranked import remove_all
 from slurm_dispatch.store.sound import Condition
 from slurm_dispatch.store.thin import thin
+from slurm_dispatch.store.whole import Proof
 from slurm_dispatch.watch import local
 from slurm_dispatch.watch.place import Place
 from tests.s3.scene import FIRST, NEW, OLD, SECOND
@@ -233,9 +236,6 @@ def test_manifests_of_what_a_saver_removed_go(root: S3Root, shelf: Shelf) -> Non
     for step in (1, 2, 3):
         path = f"exec/{OLD}/checkpoint-{step}"
         root.bucket.replace(root.place.key(path, "done"), b"1", root.bucket.deadline())
-        from slurm_dispatch.s3.manifest import record
-        from slurm_dispatch.store.whole import Proof
-
         record(root, path.encode(), Proof.PROVED)
         root.publish(FIRST, step, path, attempt=OLD)
     for step in (1, 2):
@@ -257,3 +257,70 @@ def test_manifests_of_what_a_saver_removed_go(root: S3Root, shelf: Shelf) -> Non
     over = plan(root, Rules(1), lambda _: Known(Standing.OVER, "said so"))
     assert remove_all(root, over.paths)[1] == ()
     assert manifests() == ["save-checkpoint-3"]
+
+
+class Parcel:
+    """A gate: the first request of a kind whose key has this part gets no answer, and is done when it is told."""
+
+    def __init__(self, verb: str, part: str) -> None:
+        self._what = (verb, part)
+        self.then: Callable[[], Any] | None = None
+
+    def __call__(self, verb: str, key: str, act: Callable[[], Any]) -> Any:
+        """Let it through, or not."""
+        if self.then is None and verb == self._what[0] and self._what[1] in key:
+            self.then = act
+            raise Late
+        return act()
+
+    def arrive(self) -> None:
+        """It is done."""
+        assert self.then is not None
+        self.then()
+
+
+def test_a_put_of_what_was_before_that_is_done_after_is_seen(root: S3Root, shelf: Shelf, tmp_path: Path) -> None:
+    """C109: a store that hung does what it was sent, though the sender has sent the file as it is now."""
+    source = tmp_path / "checkpoint-1"
+    source.mkdir()
+    (source / "index").write_bytes(b"before")
+    (source / "model").write_bytes(b"model")
+    parcel = shelf.gate = Parcel("put", "/index")
+    with pytest.raises(AmbiguousError):
+        upload(root, OLD, str(source))
+    (source / "index").write_bytes(b"after!")
+    at(shelf, "list", "checkpoint-1", lambda: at(shelf, "list", "checkpoint-1", parcel.arrive))
+    with pytest.raises(TransientError, match="by an earlier upload"):
+        upload(root, OLD, str(source))
+    assert upload(root, OLD, str(source)) == b"exec/%s/checkpoint-1" % OLD.encode()
+    assert shelf.objects[f"run/exec/{OLD}/checkpoint-1/index"].body == b"after!"
+
+
+def test_an_earlier_note_of_a_save_that_is_done_after_is_seen(root: S3Root, shelf: Shelf) -> None:
+    parcel = shelf.gate = Parcel("put", "run/a")
+    with pytest.raises(TransientError):
+        root.bucket.replace("run/a", b"before", root.bucket.deadline())
+    at(shelf, "head", "run/a", parcel.arrive)
+    with pytest.raises(TransientError, match="an earlier put came later"):
+        root.bucket.replace("run/a", b"after", root.bucket.deadline())
+    root.bucket.replace("run/a", b"after", root.bucket.deadline())
+    assert shelf.objects["run/a"].body == b"after"
+
+
+def test_a_manifest_stays_where_it_could_not_be_seen_whether_its_save_is_there(root: S3Root, shelf: Shelf) -> None:
+    """P5: a folder that could not be listed is none that is empty."""
+    kept(root, 1)
+    kept(root, 2)
+
+    def away(verb: str, key: str, then: Callable[[], Any]) -> Any:
+        if verb == "list" and key == f"run/exec/{OLD}/kept":
+            raise PermissionError("status code: 403")
+        return then()
+
+    shelf.gate = away
+    over = plan(root, Rules(1), lambda _: Known(Standing.OVER, "said so"))
+    assert (over.paths, len(over.trouble) > 0) == ([], True)
+    done = thin(root, OLD, epoch=FIRST)
+    assert (done.removed, len(done.trouble) > 0) == ((), True)
+    assert {name for name in root.notes(OLD).names() if name.startswith("save-")} == {
+        "save-checkpoint-1", "save-checkpoint-2"}  # fmt: skip

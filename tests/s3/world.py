@@ -134,6 +134,8 @@ class World:
     """Requests that are on their way though nobody waits for them: actor, verb, key and act."""
     rotated: set[bytes] = field(default_factory=set)
     """Saves that their saver has begun to remove from S3 itself: that is its own."""
+    reading: dict[str, tuple[int, bytes]] = field(default_factory=dict)
+    """By attempt: its epoch, and the save that it resumes from."""
     steady: set[str] = field(default_factory=set)
     """Actors whose requests are the training's own: none of those is done late."""
     upsetting: dict[str, Callable[[], None]] = field(default_factory=dict)
@@ -195,6 +197,8 @@ class World:
             raise
         if self.late and self.rng.random() < 0.1:
             self._arrive()
+        if verb == "head":
+            self.arrive_first(actor.name[-1], key)
         if actor.name in self.upsetting and self.rng.random() < self.plan.upset:
             self.met["upset"] += 1
             self.upsetting[actor.name]()
@@ -232,9 +236,17 @@ class World:
             raise Late
         raise GenericError("error sending request: connection closed")
 
-    def _arrive(self) -> None:
+    def arrive_first(self, number: str, part: str) -> None:
+        """What an execution has put and got no answer for is done before it sees, after more puts of the key, what is
+        there; and before a second helper of it begins. Of what is done even later nobody could know."""
+        for one in [one for one in self.late if one[0][-1] == number and one[1] != "delete" and part in one[2]]:
+            self._arrive(one)
+
+    def _arrive(self, one: tuple[str, str, str, Callable[[], Any]] | None = None) -> None:
         """One of the requests that nobody waits for is done."""
-        actor, verb, key, act = self.late.pop(self.rng.randrange(len(self.late)))
+        one = self.rng.choice(self.late) if one is None else one
+        self.late.remove(one)
+        actor, verb, key, act = one
         self.met["arrived late"] += 1
         try:
             act()
@@ -287,6 +299,10 @@ class World:
         self.deleted.add(key)
         if actor in self.steady:
             return  # a saver's own rotation
+        for reader, (epoch, path) in self.reading.items():
+            if path not in self.rotated and key.startswith(f"{path.decode()}/"):
+                needed = not self.may_go(reader, epoch)
+                assert not needed, f"{key}, which {reader} resumes from, went by {actor}"
         shown = self.shown.get(actor, [])
         save, _, file = key.rpartition("/")
         # What was that when it began to list, and still is: its listing may have shown a greater one in between.
@@ -319,6 +335,10 @@ class World:
     def published(self, attempt: str) -> int:
         """How often an execution has published."""
         return sum(parse_name(name).attempt == attempt for name in self.history)
+
+    def may_go(self, attempt: str, epoch: int) -> bool:
+        """Whether what an execution resumes from is needed no more: it is outranked, or has saves of its own."""
+        return self.outranked(epoch) or self.published(attempt) >= outranked.OWN_AT_LEAST
 
     def newest(self) -> str:
         """The greatest name, empty where there is none."""
