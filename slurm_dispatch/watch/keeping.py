@@ -144,6 +144,8 @@ class Uploaded:
         objects = self._root.save_objects(relative, self._root.bucket.deadline())
         key = self._root.place.key(relative.decode("utf-8"))
         manifest.write_manifest(self._root, relative, manifest.manifest_of(objects, key, proof))
+        if seen.size:
+            self._root.saw(relative)
         return relative
 
     def holds(self, name: str, path: str) -> bool:
@@ -183,6 +185,8 @@ class Written:
         if self._tree.entries_of(objects, key) != seen.entries:
             return None
         manifest.write_manifest(self._root, relative, manifest.manifest_of(objects, key, proof))
+        if seen.size:
+            self._root.saw(relative)
         return relative
 
     def holds(self, name: str, path: str) -> bool:
