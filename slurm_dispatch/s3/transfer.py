@@ -106,6 +106,7 @@ def upload(
     name: str | None = None,
     say: Callable[[str], None] | None = None,
     moving: Callable[[float], None] = lambda _: None,
+    listed: Callable[[list[Meta]], None] = lambda _: None,
 ) -> bytes:
     """Bring the save at ``source``, a folder or a file, to ``exec/<attempt>/<name>`` of the root.
 
@@ -113,6 +114,7 @@ def upload(
     earlier save of it, goes. Empty folders have no place in S3.
 
     :param name: the source's own unless given; may have several components.
+    :param listed: gets the objects of the save as they are then.
     :returns: the path to publish.
     :raises BadDataError: it is not there, is empty, changed meanwhile, or has what S3 has not: links, special files,
         names that are not UTF-8.
@@ -138,7 +140,7 @@ def upload(
     _all([functools.partial(send, one) for one in files], meter)
     if _files(source) != files:
         raise BadDataError(f"save {show(source)} changed while it was uploaded")
-    _settle(root, relative, {_below(key, one.path): one.size for one in files})
+    listed(_settle(root, relative, {_below(key, one.path): one.size for one in files}))
     return relative
 
 
@@ -242,15 +244,16 @@ def _token(entry: Entry) -> str:
     return hashlib.sha256(identity.encode()).hexdigest()
 
 
-def _settle(root: S3Root, relative: bytes, wanted: dict[str, int]) -> None:
-    """See that the save is what was sent, and take away what an earlier one of its name has left."""
+def _settle(root: S3Root, relative: bytes, wanted: dict[str, int]) -> list[Meta]:
+    """See that the save is what was sent, and take away what an earlier one of its name has left; its objects."""
     deadline = root.bucket.deadline()
-    there = {meta.key: meta.size for meta in root.save_objects(relative, deadline)}
+    there = {meta.key: meta for meta in root.save_objects(relative, deadline)}
     for key in there.keys() - wanted.keys():
         root.bucket.remove(key, deadline)
     for key, size in wanted.items():
-        if there.get(key) != size:
+        if key not in there or there[key].size != size:
             raise StoreError(f"object s3://{root.place.bucket}/{show(key)} is not there as it was sent")
+    return [there[key] for key in sorted(wanted)]
 
 
 def _reads(root: S3Root, meta: Meta, file: str) -> list[Callable[[], tuple[int, int]]]:

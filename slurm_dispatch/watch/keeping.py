@@ -21,6 +21,7 @@ from slurm_dispatch.store.whole import look
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from slurm_dispatch.s3.bucket import Meta
     from slurm_dispatch.s3.root import S3Root
     from slurm_dispatch.store.root import CheckpointRoot
     from slurm_dispatch.store.whole import Look, Proof
@@ -132,20 +133,25 @@ class Uploaded:
 
         called = os.path.basename(path) if name is None else name
         check_length(kept_path(self._attempt, os.fsencode(called)), self._root.name_max())
+        objects: list[Meta] = []
         try:
             relative = upload(
-                self._root, self._attempt, path, name=f"kept/{called}", say=self._say, moving=self._moving
+                self._root,
+                self._attempt,
+                path,
+                name=f"kept/{called}",
+                say=self._say,
+                moving=self._moving,
+                listed=objects.extend,
             )
         except CannotCreateError as error:
             raise BadDataError(str(error)) from error
         now = look(path, read=False)
         if now is None or now.entries != seen.entries:
             return None
-        objects = self._root.save_objects(relative, self._root.bucket.deadline())
         key = self._root.place.key(relative.decode("utf-8"))
         manifest.write_manifest(self._root, relative, manifest.manifest_of(objects, key, proof))
-        if seen.size:
-            self._root.saw(relative)
+        self._root.saw(relative)
         return relative
 
     def holds(self, name: str, path: str) -> bool:
