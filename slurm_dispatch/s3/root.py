@@ -67,6 +67,8 @@ class S3Root:
         self._known: str | None = None
         """The greatest name that this process has seen or made; no listing lowers it."""
         self._proved: set[str] = set()
+        self._seen: bytes | None = None
+        """A save that was seen to be there, see :meth:`saw`."""
 
     takes_links = False
 
@@ -197,11 +199,19 @@ class S3Root:
         relative = self.relative_save(attempt, path)
         publication = Publication(epoch, step, relative)
         deadline = self.bucket.deadline()
-        self.check_save(relative, deadline)
+        seen, self._seen = self._seen, None
+        if seen == relative:
+            check_length(relative, self.name_max())
+        else:
+            self.check_save(relative, deadline)
         self._prove(attempt, deadline)
         self.bucket.create(self.place.key("pub", publication.name), b"", deadline)
         self._learn(publication.name)
         return publication
+
+    def saw(self, relative: bytes) -> None:
+        """The caller has just seen that this save is there and has a byte: its publication does not list it again."""
+        self._seen = relative
 
     def prove(self, attempt: str) -> None:
         """See that the store keeps what the protocol needs, once an execution.
@@ -209,6 +219,10 @@ class S3Root:
         :raises CannotCreateError: it does not.
         """
         self._prove(check_attempt(attempt), self.bucket.deadline())
+
+    def take_as_proved(self, attempt: str) -> None:
+        """Another process of this execution has done :meth:`prove`."""
+        self._proved.add(check_attempt(attempt))
 
     def _prove(self, attempt: str, deadline: Deadline) -> None:
         if attempt not in self._proved:

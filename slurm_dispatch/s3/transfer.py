@@ -117,6 +117,7 @@ def upload(
     known_as: Look | None = None,
     say: Callable[[str], None] | None = None,
     moving: Callable[[float], None] = lambda _: None,
+    listed: Callable[[list[Meta]], None] = lambda _: None,
 ) -> bytes:
     """Bring the save at ``source``, a folder or a file, to ``exec/<attempt>/<name>`` of the root.
 
@@ -125,6 +126,7 @@ def upload(
 
     :param name: the source's own unless given; may have several components.
     :param known_as: the save of which the source has links and copies: its files are those that were sent.
+    :param listed: gets the objects of the save as they are then.
     :returns: the path to publish; nothing is sent if this very save is published already.
     :raises BadDataError: it is not there, is empty, changed meanwhile, or has what S3 has not: links, special files,
         names that are not UTF-8 or too long.
@@ -139,6 +141,7 @@ def upload(
     if any(one.path == relative for one in root.listing()):
         if not _is_sent(root, relative, key, sent):
             raise CannotCreateError(f"save {show(relative)} is published already", hint="publish another step's")
+        listed(root.save_objects(relative, root.bucket.deadline()))
         return relative  # the answer to that was lost: the same may be published again
     there = {meta.key: meta.size for meta in root.save_objects(relative, root.bucket.deadline())}
     meter = Meter(f"uploading {show(relative)}", say, moving=moving)
@@ -154,7 +157,7 @@ def upload(
     _all([functools.partial(send, one) for one in sent], meter)
     if _files(source) != files:
         raise BadDataError(f"save {show(source)} changed while it was uploaded")
-    _settle(root, relative, {_below(key, one.path): one.size for one in files})
+    objects = _settle(root, relative, {_below(key, one.path): one.size for one in sent})
 
     def see(one: _File) -> tuple[int, int]:
         target = _below(key, one.path)
@@ -163,8 +166,9 @@ def upload(
         return 0, 0
 
     # A put that got no answer can be done after the one that was sent instead, and it may be of an earlier content.
-    doubtful = [one for one in files if there or _below(key, one.path) in root.bucket.unanswered]
+    doubtful = [one for one in sent if there or _below(key, one.path) in root.bucket.unanswered]
     _all([functools.partial(see, one) for one in doubtful], Meter("", None, moving=moving))
+    listed(objects)
     return relative
 
 
@@ -292,15 +296,16 @@ def _token(entry: Entry) -> str:
     return hashlib.sha256(identity.encode()).hexdigest()
 
 
-def _settle(root: S3Root, relative: bytes, wanted: dict[str, int]) -> None:
-    """See that the save is what was sent, and take away what an earlier one of its name has left."""
+def _settle(root: S3Root, relative: bytes, wanted: dict[str, int]) -> list[Meta]:
+    """See that the save is what was sent, and take away what an earlier one of its name has left; its objects."""
     deadline = root.bucket.deadline()
-    there = {meta.key: meta.size for meta in root.save_objects(relative, deadline)}
+    there = {meta.key: meta for meta in root.save_objects(relative, deadline)}
     for key in there.keys() - wanted.keys():
         root.bucket.remove(key, deadline)
     for key, size in wanted.items():
-        if there.get(key) != size:
+        if key not in there or there[key].size != size:
             raise StoreError(f"object s3://{root.place.bucket}/{show(key)} is not there as it was sent")
+    return [there[key] for key in sorted(wanted)]
 
 
 def _reads(root: S3Root, meta: Meta, file: str) -> list[Callable[[], tuple[int, int]]]:

@@ -79,6 +79,8 @@ class Judge:
         self._patterns: dict[str, tuple[Pattern, ...]] = {}
         self._checked: dict[str, tuple[Opinion, float]] = {}
         """By path: what was said last, and until when it holds for a save that is unchanged (monotonic)."""
+        self.stamps: dict[str, object] = {}
+        """The stamps of the folders of the last listing."""
         self.layout: Layout | None = None
         """The layout; ``None`` where ``--pattern`` and ``--done`` alone say what a save is."""
         if options.layout is not None and not self._auto:
@@ -117,6 +119,7 @@ class Judge:
         :raises StoreError: it could not be listed.
         """
         self.tree.begin()
+        self.stamps = {}
         if self._auto and (self.layout is None or self.layout.one_form):
             self._recognise(directory, reserved)
         found = self._scan(directory, self.layout, reserved)
@@ -126,15 +129,24 @@ class Judge:
 
     def _scan(self, directory: str, layout: Layout | None, reserved: Collection[str]) -> Listing:
         if layout is None:
-            return scan(directory, self._options.pattern, reserved=reserved, tree=self.tree)
-        return scan(directory, self._of(layout), reserved=reserved, unfinished=layout.is_temporary, tree=self.tree)
+            return scan(
+                directory, self._options.pattern, reserved=reserved, tree=self.tree, stamps=self.stamps
+            )
+        return scan(
+            directory,
+            self._of(layout),
+            reserved=reserved,
+            unfinished=layout.is_temporary,
+            tree=self.tree,
+            stamps=self.stamps,
+        )
 
     def _recognise(self, directory: str, reserved: Collection[str]) -> None:
         """Take the first layout of the table that recognises one of its candidates; a surer one later on, too."""
         rows = list(LAYOUTS.values())
         rows = rows if self.layout is None else rows[: rows.index(self.layout)]
         patterns = list(dict.fromkeys(pattern for layout in rows for pattern in self._of(layout)))
-        there = candidates(directory, patterns, reserved=reserved, tree=self.tree)
+        there = candidates(directory, patterns, reserved=reserved, tree=self.tree, stamps=self.stamps)
         asked: dict[str, Layout | None] = {}
         for layout in rows:
             found = [one for one in there if self._is_called(layout, os.path.relpath(one.path, directory))]

@@ -122,6 +122,10 @@ class Objects:
         """Copies with the same content: no link tells here, and either may be published for the other."""
         return self._entries_of(self._rest(one)) == self._entries_of(self._rest(other))
 
+    def stamp(self, path: str) -> object:
+        """See :meth:`Tree.stamp`."""
+        return None
+
     @staticmethod
     def entries_of(objects: Sequence[Meta], key: str) -> tuple[Entry, ...]:
         """What :meth:`look` would say of these objects of the save whose key is ``key``."""

@@ -65,6 +65,12 @@ class Tree(Protocol):
     def same(self, one: str, other: str) -> bool:
         """Whether two saves are the very same files."""
 
+    def stamp(self, path: str) -> object:
+        """What changes when a name is made in a folder; always equal to itself where only a listing tells.
+
+        :raises OSError: it could not be asked.
+        """
+
 
 class Disk:
     """A filesystem."""
@@ -87,6 +93,14 @@ class Disk:
     def same(self, one: str, other: str) -> bool:
         """Inode for inode, as hard links of a "last" save are."""
         return (marks := _inodes(one)) is not None and marks == _inodes(other)
+
+    def stamp(self, path: str) -> object:
+        """See :meth:`Tree.stamp`."""
+        try:
+            found = os.stat(path)
+        except FileNotFoundError:
+            return None
+        return found.st_ino, found.st_mtime_ns, found.st_size
 
 
 DISK = Disk()

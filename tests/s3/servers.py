@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import json
 import os
+import secrets
 import shutil
 import signal
 import socket
@@ -29,20 +30,23 @@ def program(name: str) -> str:
     return found
 
 
+PORTS = range(12_000, 22_000)
+"""And 10,000 above each. Below those that the kernel gives to connections: one of these would be in the way of a
+server that is started again."""
+
+
 def free_ports(count: int) -> list[int]:
     """Ports that nobody listens on now, nor on what SeaweedFS makes of them for its own calls: 10,000 above."""
     found: list[int] = []
     with ExitStack() as held:
         while len(found) < count:
-            one = held.enter_context(socket.socket())
-            one.bind(("127.0.0.1", 0))
-            port = one.getsockname()[1]
-            if port < 55_000:
-                try:
-                    held.enter_context(socket.socket()).bind(("127.0.0.1", port + 10_000))
-                except OSError:
-                    continue
-                found.append(port)
+            port = secrets.choice(PORTS)
+            try:
+                for each in (port, port + 10_000):
+                    held.enter_context(socket.socket()).bind(("127.0.0.1", each))
+            except OSError:
+                continue
+            found.append(port)
     return found
 
 
@@ -77,8 +81,12 @@ class Server:
         raise NotImplementedError
 
     def start(self) -> None:
-        """Start it, and return when it takes an object; a port that somebody else was given is given up."""
+        """Start it, and return when it takes an object; ports that somebody else has got meanwhile are given up.
+
+        One that is started again has the ports that it had.
+        """
         ends_at = time.monotonic() + DEADLINE_S
+        first = not self.port
         while True:
             with open(self.folder / "log", "ab") as log:
                 self.process = subprocess.Popen(
@@ -90,6 +98,8 @@ class Server:
                     return
                 time.sleep(0.05)
             self.stop(signal.SIGKILL)
+            if first:
+                self.port = 0
             if time.monotonic() >= ends_at:
                 raise AssertionError((self.folder / "log").read_text("utf-8", "replace")[-4000:])
 
@@ -164,6 +174,7 @@ class Juice(Server):
         meta = f"sqlite3://{self.folder / 'meta.db'}"
         if not self.port:
             self.port = free_ports(1)[0]
+        if not (self.folder / "meta.db").exists():
             (self.folder / "data").mkdir(exist_ok=True)
             made = [program("juicefs"), "format", meta, BUCKET, "--storage", "file"]
             made += ["--bucket", f"{self.folder / 'data'}/", "--trash-days", "0"]

@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
+import sys
 import threading
 import time
+from concurrent.futures import ThreadPoolExecutor
 from itertools import islice
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
@@ -23,6 +28,7 @@ if TYPE_CHECKING:
     from slurm_dispatch.s3.root import S3Root
     from tests.s3.stub import Stub
 
+TOP = str(Path(__file__).resolve().parents[2])
 CLASSES = [
     one for one in vars(exceptions).values() if isinstance(one, type) and issubclass(one, exceptions.BaseError)
 ]
@@ -67,6 +73,31 @@ def test_a_deadline_holds_whatever_is_waited_for() -> None:
     assert Deadline(60).call(lambda: 5) == 5
     with pytest.raises(KeyError):
         Deadline(60).call(lambda: {}["x"])
+
+
+def test_calls_at_once() -> None:
+    """A thread that is busy with a call serves no other."""
+    gate = threading.Barrier(5)
+    with ThreadPoolExecutor(4) as callers:
+        waiting = [callers.submit(Deadline(60).call, lambda: gate.wait(60)) for _ in range(4)]
+        places = [Deadline(60).call(lambda: gate.wait(60)), *(one.result() for one in waiting)]
+    assert sorted(places) == [0, 1, 2, 3, 4]
+
+
+FORKS = """
+import os, warnings
+warnings.simplefilter("ignore", DeprecationWarning)
+from slurm_dispatch.s3.deadline import Deadline
+assert Deadline(60).call(lambda: 5) == 5
+pid = os.fork()
+if pid == 0:
+    os._exit(Deadline(60).call(lambda: 7))
+assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 7
+"""
+
+
+def test_a_fork_waits_for_no_thread_that_it_has_not() -> None:
+    subprocess.run([sys.executable, "-c", FORKS], check=True, timeout=300, env={**os.environ, "PYTHONPATH": TOP})
 
 
 def test_tries_end_with_the_time() -> None:

@@ -192,6 +192,24 @@ def test_an_execution_asks_once(stub: Stub, root: S3Root, opened: Callable[..., 
     assert len(stub.of("PUT", f"{NEW}/.dispatch/proved")) == 2
 
 
+def test_what_a_publication_asks_of_the_store(stub: Stub, root: S3Root) -> None:
+    """One listing that shows the save and one put; the put alone where the save was listed just before, once."""
+
+    def asked(step: int) -> list[str]:
+        path = save(root, OLD, f"checkpoint-{step}")
+        if step == 3:
+            root.saw(path.encode())
+        before = len(stub.requests)
+        root.publish(FIRST, step, path, attempt=OLD)
+        return [request.method for request in stub.requests[before:]]
+
+    root.take_as_proved(OLD)
+    assert [asked(step) for step in (1, 2, 3, 4)] == [["GET", "PUT"], ["GET", "PUT"], ["PUT"], ["GET", "PUT"]]
+    root.saw(save(root, OLD, "checkpoint-5").encode())
+    with pytest.raises(BadDataError, match="not there"):
+        root.publish(FIRST, 6, f"exec/{OLD}/checkpoint-6", attempt=OLD)
+
+
 def test_the_proof_is_not_spoiled_by_a_lost_answer(stub: Stub, root: S3Root) -> None:
     """C139, C143: of a store that ignores the condition no lost answer makes a good one."""
     path = save(root, OLD, "checkpoint-5")
