@@ -8,6 +8,7 @@ from __future__ import annotations
 import filecmp
 import os
 import re
+from contextlib import suppress
 from typing import TYPE_CHECKING, Protocol
 
 from slurm_dispatch.durable import TEMPORARY_PREFIX
@@ -138,13 +139,24 @@ class Uploaded:
             )
         except CannotCreateError as error:
             raise BadDataError(str(error)) from error
+        except BadDataError:
+            if not os.path.lexists(path):
+                self._take_back(called)
+            raise
         now = look(path, read=False)
+        if now is None:
+            self._take_back(called)
         if now is None or now.entries != seen.entries:
             return None
         objects = self._root.save_objects(relative, self._root.bucket.deadline())
         key = self._root.place.key(relative.decode("utf-8"))
         manifest.write_manifest(self._root, relative, manifest.manifest_of(objects, key, proof))
         return relative
+
+    def _take_back(self, called: str) -> None:
+        """Remove what there is of an upload that nobody can go on with, since its save has gone. It is not published."""
+        with suppress(StoreError):  # thinning does it, once this execution is an older one
+            self._root.remove(kept_path(self._attempt, os.fsencode(called)))
 
     def holds(self, name: str, path: str) -> bool:
         """See :meth:`Keeping.holds`; told by what stands with the object: which file it was."""

@@ -11,7 +11,7 @@ import time
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from slurm_dispatch.errors import AbsentError, BadDataError, StoreError, TransientError, show
+from slurm_dispatch.errors import AbsentError, BadDataError, LateError, StoreError, TransientError, show
 from slurm_dispatch.savers.layout import State
 from slurm_dispatch.store.manifest import manifest_of
 from slurm_dispatch.store.root import CheckpointRoot
@@ -161,8 +161,8 @@ class Publisher:
         for left in reversed(range(TRIES)):
             try:
                 result = self._scan(assume)
-            except (AbsentError, TransientError):
-                if left == 0:
+            except (AbsentError, TransientError) as error:
+                if left == 0 or isinstance(error, LateError):
                     raise
                 time.sleep(PAUSE_S)
                 continue

@@ -68,7 +68,10 @@ class Store:
 
     def opened(self, root: str) -> S3Root:
         """A root in it, as this process sees it."""
-        given = settings({**self.server.environment(), "HOME": "/nonexistent"})
+        secret = self.server.folder / "credentials"  # the client itself would take keys of the environment only
+        secret.write_text(CREDENTIALS, encoding="ascii")
+        files = {"AWS_SHARED_CREDENTIALS_FILE": str(secret), "AWS_CONFIG_FILE": os.devnull, "AWS_REGION": "us-east-1"}
+        given = settings({**files, "AWS_ENDPOINT_URL": self.server.endpoint})
         return S3Root(Bucket(parse_place(root), given, timeout_s=COMMAND_S))
 
 
@@ -78,6 +81,7 @@ class RemoteJob(MainJob):
     def __init__(self, store: Store, name: str, *, user: str = "ada") -> None:
         super().__init__(store.cluster, name, user=user)
         self.store = store
+        self.said = Account([], [])
         self.root = f"s3://{BUCKET}/{name}-{secrets.token_hex(3)}"
 
     def begin(self, options: Sequence[str], training: Sequence[str] = (), *, rule: str) -> RemoteJob:
@@ -103,12 +107,19 @@ class RemoteJob(MainJob):
             self.root = root
         return self
 
-    # What is known of it.
+    # What is known of it. Of the publications a store tells whole seconds of their times, or more.
+
+    def logs_only(self) -> Account:
+        """What the trainings logged: the store is not asked."""
+        return account(self._logged(), "")
+
+    def _logged(self) -> str:
+        read = f"cd {self.logs} && for log in *.jsonl; do cat -- $log && printf '\\000'; done 2>/dev/null; :"
+        return self.cluster.sh("login", read, user=self.user)
 
     def account(self) -> Account:
         """What the trainings logged and what is published."""
-        read = f"cd {self.logs} && for log in *.jsonl; do cat -- $log && printf '\\000'; done 2>/dev/null; :"
-        logs = self.cluster.sh("login", read, user=self.user)
+        logs = self._logged()
         root = self.store.opened(self.root)
         bucket, folder = root.bucket, root.place.key("pub")
         listed = [one for page in bucket._library.list(bucket._store(), folder) for one in page]
