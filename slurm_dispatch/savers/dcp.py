@@ -117,6 +117,7 @@ LAYOUT = Layout(
     last=(METADATA,),
     proves="`.metadata`, which is renamed into place last, and every file that it lists, as long as it says",
     check=check,
+    any_order=True,
     recognises=recognises,
     source=(
         "torch 2.13 torch/distributed/checkpoint/filesystem.py (`FileSystemWriter.finish`, `_StorageInfo`), "

@@ -154,7 +154,7 @@ class Uploaded:
         return relative
 
     def _take_back(self, called: str) -> None:
-        """Remove what there is of an upload that nobody can go on with, since its save has gone. It is not published."""
+        """Remove what there is of an upload that nobody can go on with, since its save has gone. Never published."""
         with suppress(StoreError):  # thinning does it, once this execution is an older one
             self._root.remove(kept_path(self._attempt, os.fsencode(called)))
 

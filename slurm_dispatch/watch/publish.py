@@ -245,6 +245,9 @@ class Publisher:
         if opinion.state is State.TORN:
             self._once(f"{name} does not change and is not published: {opinion.why}")
             return None
+        if not opinion.may_settle and not self.options.done:
+            self._once(f"{name} does not change and is not published: {opinion.why}")
+            return None
         if self.options.done:
             self._once(f"{name} does not change and has no {self.options.done[0]}: not published without it")
             return None
@@ -252,7 +255,7 @@ class Publisher:
 
     def _may_settle(self, opinion: Opinion) -> bool:
         """Whether it may be assumed whole later. Without a layout what is torn may, too: nobody knows its end."""
-        if self.options.done or opinion.wrong is not None:
+        if self.options.done or opinion.wrong is not None or not opinion.may_settle:
             return False
         return opinion.state is not State.TORN or self._judge.layout is None
 
