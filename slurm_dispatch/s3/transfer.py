@@ -89,7 +89,8 @@ class Meter:
         self._bytes += size
         self._moving(0.0)
         now = time.monotonic()
-        if self._say is not None and (now - self._said >= self._every_s or self._files == self._of_files):
+        done = (self._files, self._bytes) == (self._of_files, self._of_bytes)
+        if self._say is not None and (now - self._said >= self._every_s or done):
             self._said = now
             rate = self._bytes / max(now - self._begun, 1e-3) / 2**20
             self._say(
@@ -272,7 +273,7 @@ def _reads(root: S3Root, meta: Meta, file: str) -> list[Callable[[], tuple[int, 
             os.fsync(descriptor)
         finally:
             os.close(descriptor)
-        return int(start == 0), length
+        return int(start == starts[-1]), length
 
     return [functools.partial(read, start) for start in starts]
 
