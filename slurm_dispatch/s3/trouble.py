@@ -33,11 +33,12 @@ _SERVICES = ("http://169.254.169.254", "http://169.254.170.", "http://[fd00:ec2:
 """Where instances and containers of a cloud get credentials: asked by the client where nobody gives any."""
 _NONE_GIVEN = "there are no credentials in variables or files, and nothing on this host gives any"
 _CAUSES = (
-    (re.compile(r'message: "([^"]{1,200})"'), ""),
-    (re.compile(r'error: "([^"]{1,200})"'), ""),
-    (re.compile(r"InvalidCertificate\((?:Other\(OtherError\()?([A-Za-z]+)"), "its certificate is not trusted: "),
-    (re.compile(r"(?:kind: |\()(Timeout|TimedOut)\b"), "no answer: "),
-    (re.compile(r"(InvalidContentType|UnexpectedMessage|\bParse\()"), "it speaks something else: http, or https? "),
+    (re.compile(r'message: "([^"]{1,200})"'), "{}"),
+    (re.compile(r'error: "([^"]{1,200})"'), "{}"),
+    (re.compile(r"InvalidCertificate\((?:Other\(OtherError\()?([A-Za-z]+)"), "its certificate is not trusted ({})"),
+    (re.compile(r"(?:kind: |\()(Timeout|TimedOut)\b"), "no answer in time"),
+    (re.compile(r"(InvalidContentType)"), "what answers there does not speak https"),
+    (re.compile(r"(UnexpectedMessage|\bParse\()"), "what answers there does not speak http"),
 )
 """What the client's own words say of the cause, in Rust's ``Debug`` of the chain of errors; and what it means."""
 
@@ -120,5 +121,5 @@ def _reason(error: Exception) -> str:
     for pattern, meaning in _CAUSES:
         match = pattern.search(rest)
         if match is not None:
-            return meaning + match[1].rstrip("(")
+            return meaning.format(match[1])
     return last

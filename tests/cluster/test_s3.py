@@ -53,7 +53,7 @@ def late(job: RemoteJob, old: Execution, new: Execution) -> bool:
 
 
 def test_a_ghost_uploads_beside_its_replacement(cluster: Cluster, store: Store) -> None:
-    """C119: frozen, the node's slurmd cannot end the run that was preempted, and nothing cuts it off the store."""
+    """Frozen, the node's slurmd cannot end the run that was preempted, and nothing cuts it off the store."""
     job = RemoteJob(store, "ghost")
     try:
         job.begin(["--exclusive", "--nodes=1"], rule=RULE)

@@ -3,6 +3,9 @@
 A proxy stands before the server. At each request of a save that changes something the helper's own scan is made, of
 what is there at that moment; then in further saves the program is killed at it, and the scan is made of what is left.
 What is published is never less than the finished save, and the library loads it.
+
+Orbax 0.12 is not among them: it refuses to save to ``s3://`` ("Checkpoint path should be absolute", for it makes
+``s3:/bucket/...`` of the place; orbax/checkpoint/_src/serialization/tensorstore_utils.py).
 """
 
 from __future__ import annotations
@@ -58,7 +61,7 @@ class Case:
     step: int | None
 
 
-CASES = [Case("dcp", 7), Case("lightning", 3), Case("boto3", 7), Case("copied", None), Case("orbax", None)]
+CASES = [Case("dcp", 7), Case("lightning", 3), Case("boto3", 7), Case("copied", None)]
 SAMPLE = CASES[:1]
 
 
@@ -150,7 +153,7 @@ def server(seaweed: Seaweed, no_aws_files: None, monkeypatch: pytest.MonkeyPatch
 def run(
     case: Case, proxy: Proxy, tmp_path: Path, libraries: Path, monkeypatch: pytest.MonkeyPatch, *, kills: int
 ) -> None:
-    """One save that is looked at throughout, and so many that are killed, evenly; at each request if there are less."""
+    """One save that is looked at throughout, and so many that are killed, evenly, or at each request."""
     for name, value in {"AWS_ENDPOINT_URL": proxy.endpoint, "ANYWHERE": f"s3://{BUCKET}"}.items():
         monkeypatch.setenv(name, value)
     places: list[str] = []
@@ -211,7 +214,7 @@ def test_a_save_looked_at_between_its_requests(
     case: Case, server: Proxy, tmp_path: Path, libraries: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """And killed at one of them."""
-    run(case, server, tmp_path, libraries, monkeypatch, kills=2)
+    run(case, server, tmp_path, libraries, monkeypatch, kills=1)
 
 
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case.kind)

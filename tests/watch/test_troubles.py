@@ -133,7 +133,7 @@ def test_the_outcome_of_a_run_that_did_not_resume_is_handed_on(scene: Scene) -> 
 
 
 def test_a_store_that_fails_before_the_command_is_handed_on(scene: Scene) -> None:
-    """Its status alone is that of a failed job, which is brought back only a few times: the store may be away for long."""
+    """Its status alone is that of a failed job, which is brought back a few times; the store may be away for long."""
     made = record(scene.folder)
     root = scene.folder / "away" / "root"  # the folder that it lies in is not there either
     environment = scene.environment(SLURM_DISPATCH_RECORD=made.folder, DISPATCH_CHECKPOINT=str(root))

@@ -3,9 +3,9 @@
 save_to_s3.py KIND: each child saves below the ``s3://...`` that it is given. save_to_s3.py load KIND PLACE...: the
 library loads each save from S3, and the program ends with 1 if one has not what was saved.
 
-KIND is ``dcp`` (torch.distributed.checkpoint by its fsspec writer, two ranks), ``lightning`` (``ModelCheckpoint`` with
-a folder in S3), ``boto3`` (a file of ``torch.save``, in parts), ``orbax``, or ``copied``: what transformers' Trainer
-leaves in a folder, copied as ``s3fs`` and ``aws s3 sync`` do it, many files at once.
+KIND is ``dcp`` (torch.distributed.checkpoint by its fsspec writer, two ranks), ``lightning`` (``ModelCheckpoint``
+with a folder in S3), ``boto3`` (a file of ``torch.save``, in parts), or ``copied``: what transformers' Trainer leaves
+in a folder, copied as ``s3fs`` and ``aws s3 sync`` do it, many files at once.
 """
 
 from __future__ import annotations
@@ -152,25 +152,7 @@ def copied() -> None:
             json.dump({"global_step": 7}, file)
         place = begin()
         s3fs.S3FileSystem().put(save, f"{place}/checkpoint-7", recursive=True)
-
-
-def orbax() -> None:
-    """The folder of one step."""
-    import jax.numpy as jnp
-    import numpy
-    import orbax.checkpoint as ocp
-
-    tree = {"w": jnp.arange(1000.0)}
-    if LOADED:
-        for path in LOADED:
-            above, _, step = path.rpartition("/")
-            found = ocp.CheckpointManager(above).restore(int(step), args=ocp.args.StandardRestore(tree))
-            assert numpy.array_equal(found["w"], tree["w"]), path
-        return
-    place = begin()
-    with ocp.CheckpointManager(place) as manager:
-        manager.save(9, args=ocp.args.StandardSave(tree))
-        manager.wait_until_finished()
+        done()  # the next child finds the folder too
 
 
 LOADED = sys.argv[3:] if sys.argv[1] == "load" else []
@@ -185,5 +167,5 @@ if KIND == "dcp":
     PLACE = PLACE if LOADED else begin()
     run(dcp)
 else:
-    {"lightning": lightning, "boto3": by_boto3, "copied": copied, "orbax": orbax}[KIND]()
+    {"lightning": lightning, "boto3": by_boto3, "copied": copied}[KIND]()
 done()
