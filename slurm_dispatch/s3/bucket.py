@@ -119,6 +119,7 @@ class Bucket:
                 # 412 or 409: the client does not say which. Absent is a conflict, and is tried again.
                 if self._same(key, body, deadline):
                     return Made.FOUND
+                why = ": the store says that it is there, and then that it is not"
             else:
                 return Made.NEW
         raise AmbiguousError(

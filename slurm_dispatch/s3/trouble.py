@@ -37,6 +37,7 @@ _CAUSES = (
     (re.compile(r'error: "([^"]{1,200})"'), "{}"),
     (re.compile(r"InvalidCertificate\((?:Other\(OtherError\()?([A-Za-z]+)"), "its certificate is not trusted ({})"),
     (re.compile(r"(?:kind: |\()(Timeout|TimedOut)\b"), "no answer in time"),
+    (re.compile(r"(IncompleteMessage|UnexpectedEof)"), "the connection was closed before an answer"),
     (re.compile(r"(InvalidContentType)"), "what answers there does not speak https"),
     (re.compile(r"(UnexpectedMessage|\bParse\()"), "what answers there does not speak http"),
 )

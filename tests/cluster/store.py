@@ -107,7 +107,7 @@ class RemoteJob(MainJob):
             self.root = root
         return self
 
-    # What is known of it. Of the publications a store tells whole seconds of their times, or more.
+    # What is known of it. Of the time of a publication the store tells whole seconds.
 
     def logs_only(self) -> Account:
         """What the trainings logged: the store is not asked."""

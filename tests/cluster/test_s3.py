@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import signal
 from typing import TYPE_CHECKING
 
@@ -21,7 +22,7 @@ from tests.s3.servers import KEY, SECRET
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from demo.witness import Execution
+    from demo.witness import Account, Execution
     from docker.rig import Cluster
 
 RULE = "preempted,node_fail,cancelled:resubmit,budget=20"
@@ -73,6 +74,7 @@ def test_a_ghost_uploads_beside_its_replacement(cluster: Cluster, store: Store) 
         assert closed["why"] == "completed", job.picture()
         check_promises(job, old, new)
         check_thinned(job, store, new)
+        check_all_of_it(job)
         assert job.dispatch("result", job.key) == f"{job.root}/exec/{new.attempt}\n"
         check_secrets(job)
         on_two_hosts(job, store)
@@ -108,29 +110,46 @@ def as_the_user(job: RemoteJob) -> None:
     """The commands on the login host, of a root into which two runs write."""
     rows = json.loads(job.dispatch("ls", "--root", job.root, "--json"))
     assert {row["epoch"] for row in rows} == {"1000000", "2000000"}
-    looked = json.loads(job.dispatch("fsck", job.root, "--json"))
-    assert looked["owners"] == {"0": job.key}
-    assert (looked["faults"], looked["troubles"]) == ([], [])
-    assert len(looked["executions"]) == 2
+    assert f"/exec/{rows[0]['path'].split('/')[1]}/" in job.latest()
     taken = json.loads(job.dispatch("du", job.root, "--json"))
     assert len([row for row in taken if row["epoch"] and row["bytes"]]) == 2, taken
+
+
+def check_all_of_it(job: RemoteJob) -> None:
+    """Nothing is wrong; the ghost, which was told to end too, may be thinning while one looks."""
+
+    def well() -> bool:
+        looked = json.loads(job.dispatch("fsck", job.root, "--json", check=False))
+        assert looked["owners"] == {"0": job.key}
+        assert len(looked["executions"]) == 2
+        return (looked["faults"], looked["troubles"]) == ([], [])
+
+    job.wait("fsck to find nothing", well)
 
 
 def check_promises(job: RemoteJob, old: Execution, new: Execution) -> None:
     """All of what is promised of the main job, from its own logs and the names in ``pub/``."""
     known = job.account()
     assert len(known.executions) == 2, job.picture()
-    assert known.executions[1].resumed is not None
-    assert known.executions[1].resumed[0] == old.epoch
+    resumed_from_last(known, known.executions[1])
     place, save = job.latest(), job.fetched()
     state = job.state(save)
-    broken = promises.epochs_rise(known) + promises.resumed_from_last(known, known.executions[1])
-    broken += promises.lineage_is_right(known, state, job.replay(save))
+    broken = promises.epochs_rise(known) + promises.lineage_is_right(known, state, job.replay(save))
     broken += promises.old_runs_changed_nothing(known, state, place)
     assert broken == [], job.picture()
     assert max(one.publication.step for one in known.published_by(old.epoch)) > 0
     resume = str(known.executions[1].start["resume"])
     assert resume.startswith(f"{DISK}/{new.attempt}/resume/"), resume
+
+
+def resumed_from_last(known: Account, new: Execution) -> None:
+    """As :func:`promises.resumed_from_last`, where the store tells whole seconds of a publication's time only."""
+    before = [found for found in known.published if found.publication.epoch < new.epoch]
+    possible = {(one.publication.epoch, one.publication.step) for one in before if one.at <= new.start["at"]}
+    sure = [(one.publication.epoch, one.publication.step) for one in before if one.at + 1.0 <= new.start["began"]]
+    assert new.resumed is not None
+    assert new.resumed in possible
+    assert new.resumed >= max(sure), (new.resumed, sure)
 
 
 def check_thinned(job: RemoteJob, store: Store, new: Execution) -> None:
@@ -170,6 +189,6 @@ def on_two_hosts(job: RemoteJob, store: Store) -> None:
     assert {line[3] for line in ranks} == {last.removeprefix("checkpoint-")}, ranks
     assert len({line[4] for line in ranks}) == 1, ranks
     assert {os.path.basename(line[5]) for line in ranks} == {last}
-    assert out.count("downloading ") == 2, out
+    assert len(re.findall(r"downloading .*, 4 of 4 files,", out)) == 2, out
     for rank in range(4):
         assert len(job.cluster.read(f"{job.folder}/resumes-{rank}").split()) == 1
