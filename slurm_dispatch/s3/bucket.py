@@ -28,12 +28,13 @@ from slurm_dispatch.errors import (
     ConfigurationError,
     CorruptError,
     DispatchError,
+    LateError,
     StoreError,
     TransientError,
     show,
 )
 from slurm_dispatch.s3.deadline import Deadline, Late
-from slurm_dispatch.s3.trouble import classed, code_of, passes
+from slurm_dispatch.s3.trouble import classed, code_of, passes, said
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -106,6 +107,7 @@ class Bucket:
         :raises CorruptError: it is there with another body.
         :raises AmbiguousError: it may be there or may come to be there; creating the same again is safe.
         """
+        why = ""
         for _ in deadline.tries():
             try:
                 self._call(deadline, lambda: self._library.put(self._store(), key, body, mode="create"))
@@ -116,15 +118,17 @@ class Bucket:
             except Exception as error:
                 if type(error).__name__ != "AlreadyExistsError":
                     if passes(error):
+                        why = f": {said(error)}"
                         continue
                     raise self._classed(error, "creating", key) from error
                 # 412 or 409: the client does not say which. Absent is a conflict, and is tried again.
                 if self._same(key, body, deadline):
                     return Made.FOUND
+                why = ": the store says that it is there, and then that it is not"
             else:
                 return Made.NEW
         raise AmbiguousError(
-            f"creating {self._shown(key)} at {show(self.endpoint)}: no answer in {deadline.seconds:g} s",
+            f"creating {self._shown(key)} at {show(self.endpoint)}: not done in {deadline.seconds:g} s{why}",
             hint="it may be there or not; the same again is safe",
         )
 
@@ -217,6 +221,7 @@ class Bucket:
         """
         part = max(PART_BYTES, -(-size // PARTS_MAX))
         failing: Deadline | None = None
+        why = ""
         for _ in deadline.tries():
             try:
                 return self._call(deadline, functools.partial(self._put_file, key, file, token, part))
@@ -235,8 +240,9 @@ class Bucket:
                 failing = failing or self.deadline()
                 if late or (not passes(error) and code_of(error) != "NoSuchUpload"):
                     raise self._classed(error, "uploading", key) from error
+                why = f": {said(error)}"
         raise AmbiguousError(
-            f"uploading {self._shown(key)} at {show(self.endpoint)}: not done in {deadline.seconds:g} s",
+            f"uploading {self._shown(key)} at {show(self.endpoint)}: not done in {deadline.seconds:g} s{why}",
             hint="the same again goes on with what is not there yet",
         )
 
@@ -304,8 +310,8 @@ class Bucket:
                 last = error
         late = f"{doing} {self._shown(key)} at {show(self.endpoint)}: not done in {deadline.seconds:g} s"
         if last is None:
-            raise TransientError(late)
-        raise TransientError(f"{late}: {self._classed(last, doing, key)}") from last
+            raise LateError(late)
+        raise LateError(f"{late}: {said(last)}") from last
 
     def _call(self, deadline: Deadline, act: Callable[[], _T]) -> _T:
         try:

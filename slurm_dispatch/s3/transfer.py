@@ -327,7 +327,7 @@ def _reads(root: S3Root, meta: Meta, file: str) -> list[Callable[[], tuple[int, 
             os.fsync(descriptor)
         finally:
             os.close(descriptor)
-        return int(start == 0), length
+        return int(start == starts[-1]), length
 
     return [functools.partial(read, start) for start in starts]
 

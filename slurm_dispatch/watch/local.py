@@ -80,6 +80,11 @@ def make_local(place: Place) -> str:
             os.mkdir(path)
         except FileExistsError:
             continue
+        except FileNotFoundError as error:
+            raise AbsentError(
+                f"--from {show(place.local or '')}: the folder that it lies in is not there on this host",
+                hint="name a folder of each host's own disk",
+            ) from error
         except OSError as error:
             raise store_error(error, "making the folder of --from", path) from error
     try:

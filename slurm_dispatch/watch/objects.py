@@ -55,6 +55,8 @@ class Objects:
     :ivar directory: ``s3://bucket/prefix/exec/<attempt>``: paths are that, a slash, and the rest of a key.
     """
 
+    shows_growth = False
+
     def __init__(self, root: S3Root, attempt: str) -> None:
         self.directory = root.execution(attempt)
         self._root = root

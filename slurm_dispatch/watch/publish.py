@@ -11,7 +11,7 @@ import time
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from slurm_dispatch.errors import AbsentError, BadDataError, StoreError, TransientError, show
+from slurm_dispatch.errors import AbsentError, BadDataError, LateError, StoreError, TransientError, show
 from slurm_dispatch.savers.layout import State
 from slurm_dispatch.store.manifest import manifest_of
 from slurm_dispatch.store.root import CheckpointRoot
@@ -171,8 +171,8 @@ class Publisher:
         for left in reversed(range(TRIES)):
             try:
                 result = self._scan(assume)
-            except (AbsentError, TransientError):
-                if left == 0:
+            except (AbsentError, TransientError) as error:
+                if left == 0 or isinstance(error, LateError):
                     raise
                 time.sleep(PAUSE_S)
                 continue
@@ -262,6 +262,9 @@ class Publisher:
         if opinion.state is State.TORN:
             self._once(f"{name} does not change and is not published: {opinion.why}")
             return None
+        if not opinion.may_settle and not self.options.done:
+            self._once(f"{name} does not change and is not published: {opinion.why}")
+            return None
         if self.options.done:
             self._once(f"{name} does not change and has no {self.options.done[0]}: not published without it")
             return None
@@ -269,7 +272,7 @@ class Publisher:
 
     def _may_settle(self, opinion: Opinion) -> bool:
         """Whether it may be assumed whole later. Without a layout what is torn may, too: nobody knows its end."""
-        if self.options.done or opinion.wrong is not None:
+        if self.options.done or opinion.wrong is not None or not opinion.may_settle:
             return False
         return opinion.state is not State.TORN or self._judge.layout is None
 

@@ -44,6 +44,11 @@ class Named(Protocol):
 class Tree(Protocol):
     """Saves by their absolute paths, or what stands for those."""
 
+    @property
+    def shows_growth(self) -> bool:
+        """Whether a file is seen from its beginning on: then what is written last tells of all, and what is still
+        being written is seen to change. An object in S3 is seen once all of it is there, whenever it was begun."""
+
     def begin(self) -> None:
         """A scan begins: what is asked from now on is as it is now, or later.
 
@@ -74,6 +79,8 @@ class Tree(Protocol):
 
 class Disk:
     """A filesystem."""
+
+    shows_growth = True
 
     def begin(self) -> None:
         """Each question is asked anew."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import socket
 import subprocess
 import sys
 import threading
@@ -15,16 +16,26 @@ from typing import TYPE_CHECKING
 import pytest
 from obstore import exceptions
 
-from slurm_dispatch.errors import AbsentError, CorruptError, DeniedError, StoreError, TransientError
+from slurm_dispatch.errors import (
+    AbsentError,
+    AmbiguousError,
+    CorruptError,
+    DeniedError,
+    LateError,
+    StoreError,
+    TransientError,
+)
 from slurm_dispatch.s3.deadline import Deadline, Late
 from slurm_dispatch.s3.manifest import read_manifest, record, state_of
-from slurm_dispatch.s3.trouble import NotImplementedHere, classed, code_of, passes, status_of
+from slurm_dispatch.s3.trouble import _HINTS, NotImplementedHere, classed, code_of, passes, said, status_of
 from slurm_dispatch.s3.view import READ_BYTES_MAX, view_of
 from slurm_dispatch.store.manifest import SaveState
 from slurm_dispatch.store.whole import Proof
 from tests.s3.scene import OLD, published, save
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from slurm_dispatch.s3.root import S3Root
     from tests.s3.stub import Stub
 
@@ -61,6 +72,50 @@ def test_every_status_has_a_class(stub: Stub, root: S3Root, status: int, kind: t
     assert code_of(caught.value) == ("SomeCode" if status >= 400 else "")
     assert type(classed(caught.value, "listing", "x", "y")) is kind
     assert passes(caught.value) is (kind is TransientError)
+
+
+@pytest.mark.parametrize("code", [*_HINTS, "SomeCode"])
+def test_what_a_person_can_do_is_said(stub: Stub, root: S3Root, code: str) -> None:
+    stub.fault("answer", method="GET", status=403, code=code)
+    with pytest.raises(DeniedError) as caught:
+        root.listing()
+    assert f"403 {code}" in str(caught.value)
+    assert caught.value.hint == _HINTS.get(code, "look at the credentials and at what they may do")
+
+
+@pytest.mark.parametrize(("scheme", "cause"), [("http", "Connection refused"), ("https", "does not speak https")])
+def test_the_cause_of_no_answer_is_said(
+    stub: Stub, opened: Callable[..., S3Root], monkeypatch: pytest.MonkeyPatch, scheme: str, cause: str
+) -> None:
+    """The client's first line is the same for all causes."""
+    with socket.socket() as nobody:
+        nobody.bind(("127.0.0.1", 0))
+        port = nobody.getsockname()[1] if scheme == "http" else stub.endpoint.rpartition(":")[2]
+        monkeypatch.setenv("AWS_ENDPOINT_URL", f"{scheme}://127.0.0.1:{port}")
+        bucket = opened().bucket
+        with pytest.raises(Exception) as caught:  # noqa: PT011 - the client's own, before it is classed
+            list(bucket._library.list(bucket._store(), "run"))
+    assert cause in said(caught.value)
+    assert passes(caught.value)
+
+
+def test_what_was_tried_until_the_time_was_over_says_why(stub: Stub, opened: Callable[..., S3Root]) -> None:
+    stub.fault("answer", method="GET", status=503, code="SlowDown")
+    stub.fault("answer", method="PUT", status=503, code="SlowDown")
+    root = opened(timeout_s=3.0)
+    with pytest.raises(LateError, match="not done in 3 s: 503 SlowDown"):
+        root.listing()
+    with pytest.raises(AmbiguousError, match="not done in 3 s: 503 SlowDown"):
+        root.prove(OLD)
+
+
+def test_nobody_gave_credentials() -> None:
+    """The client asks the cloud's own service then, and its words are about that."""
+    text = "Generic S3 error: Error performing PUT http://169.254.169.254/latest/api/token in 1ms - {}\n\nDebug:"
+    for why in ("HTTP error: error sending request", "Server returned non-2xx status code: 403 Forbidden: no"):
+        error = classed(exceptions.GenericError(text.format(why)), "listing", "s3://bucket/key", "http://there")
+        assert "there are no credentials in variables or files" in str(error)
+        assert "403" not in error.line()
 
 
 def test_a_deadline_holds_whatever_is_waited_for() -> None:
