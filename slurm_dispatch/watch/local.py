@@ -15,14 +15,15 @@ from typing import TYPE_CHECKING
 
 from slurm_dispatch.errors import AbsentError, CannotCreateError, StoreError, TransientError, show, store_error
 from slurm_dispatch.model.publication import parse_name
-from slurm_dispatch.s3.place import is_place
-from slurm_dispatch.store.choice import Choice, choose_by
+from slurm_dispatch.s3.place import is_place, parse_place
+from slurm_dispatch.store.choice import Choice, begun_here, choose_by
 from slurm_dispatch.store.keep import Taken
 from slurm_dispatch.watch.say import say
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
+    from slurm_dispatch.s3.foreign import Foreign
     from slurm_dispatch.s3.root import S3Root
     from slurm_dispatch.watch.place import Place
 
@@ -51,7 +52,10 @@ def claim_remote(place: Place, *, timeout_s: float | None = None) -> S3Root:
 
 def directory(place: Place) -> str:
     """What ``DISPATCH_DIR`` is: ``DIR/<attempt>``, or the execution's place in S3 itself."""
-    return f"{place.root}/exec/{place.attempt}" if place.local is None else os.path.join(place.local, place.attempt)
+    if place.local is not None:
+        return os.path.join(place.local, place.attempt)
+    remote = parse_place(place.root)
+    return remote.address(remote.key("exec", place.attempt))
 
 
 def make_local(place: Place) -> str:
@@ -72,9 +76,56 @@ def make_local(place: Place) -> str:
 
 def local_path(place: Place, source: str) -> str:
     """Where this host has, or will have, the save of the publication ``source``."""
-    digest = hashlib.sha256(source.encode("ascii")).hexdigest()[:12]
-    name = os.path.basename(os.fsdecode(parse_name(source).path))
-    return os.path.join(directory(place), "resume", digest, name)
+    return host_path(os.path.join(directory(place), "resume"), source, os.fsdecode(parse_name(source).path))
+
+
+def host_path(folder: str, which: str, path: str) -> str:
+    """Where in ``folder`` the save at ``path`` has its place: another one for each save that it can be.
+
+    :param which: says which save it is.
+    """
+    digest = hashlib.sha256(which.encode("utf-8", "surrogateescape")).hexdigest()[:12]
+    return os.path.join(folder, digest, os.path.basename(path))
+
+
+def fetched(path: str, fetch: Callable[[str], None]) -> str:
+    """``path``, which ``fetch`` makes whole or not at all, unless it is there.
+
+    :raises AbsentError: the save has gone.
+    :raises StoreError: the store, or the disk; nothing but a ``.tmp-`` name is left.
+    """
+    if os.path.lexists(path):
+        return path
+    try:
+        os.makedirs(os.path.dirname(path), exist_ok=True)
+    except OSError as error:
+        raise store_error(error, "making folder", os.path.dirname(path)) from error
+    try:
+        fetch(path)
+    except (CannotCreateError, StoreError):
+        if not os.path.lexists(path):
+            raise
+        # Another process of this host has brought it meanwhile.
+    return path
+
+
+def begin_below(folder: str, start_from: str, moving: Callable[[float], None] = lambda _: None) -> str:
+    """What ``--start-from`` names as a path of this host: one in S3 is brought below ``folder``.
+
+    :raises BadDataError: it is not there, or is not whole.
+    """
+    if not is_place(start_from):
+        return begun_here(start_from)
+    foreign = _foreign(start_from)
+    return fetched(
+        host_path(folder, foreign.path, foreign.path), lambda path: foreign.bring(path, say=say, moving=moving)
+    )
+
+
+def _foreign(start_from: str) -> Foreign:
+    from slurm_dispatch.s3.foreign import Foreign
+
+    return Foreign(start_from, what="the save to start from,")
 
 
 def bring(root: S3Root, place: Place, source: str, moving: Callable[[float], None] = lambda _: None) -> str:
@@ -85,20 +136,10 @@ def bring(root: S3Root, place: Place, source: str, moving: Callable[[float], Non
     """
     from slurm_dispatch.s3.transfer import download
 
-    path = local_path(place, source)
-    if os.path.lexists(path):
-        return path
-    try:
-        os.makedirs(os.path.dirname(path), exist_ok=True)
-    except OSError as error:
-        raise store_error(error, "making folder", os.path.dirname(path)) from error
-    try:
+    def fetch(path: str) -> None:
         download(root, parse_name(source).path, path, say=say, moving=moving)
-    except (CannotCreateError, StoreError):
-        if not os.path.lexists(path):
-            raise
-        # Another process of this host has brought it meanwhile.
-    return path
+
+    return fetched(local_path(place, source), fetch)
 
 
 def choose_and_bring(
@@ -132,15 +173,18 @@ def choose_and_bring(
         raise TransientError(f"the latest save of {show(root.path)} went each of {TAKES} times that it was brought")
 
     def is_there(choice: Choice) -> bool:
-        if choice.source is None:
-            return choice.resume is not None and os.path.lexists(choice.resume)
-        if os.path.lexists(local_path(place, choice.source)):
+        if choice.source is not None and os.path.lexists(local_path(place, choice.source)):
             return True
-        return bool(root.save_objects(parse_name(choice.source).path, root.bucket.deadline(), first=1))
+        return _still_there(root, choice)
+
+    def begin(start_from: str) -> str:
+        begin_below(os.path.join(directory(place), "resume"), start_from, moving)
+        return _foreign(start_from).path if is_place(start_from) else start_from
 
     for _ in range(TAKES):
         choice = choose_by(
-            root, place.attempt, take_latest, epoch=place.epoch, start_from=start_from, again=again, look=is_there
+            root, place.attempt, take_latest, epoch=place.epoch, start_from=start_from, again=again, look=is_there,
+            begin=begin,
         )
         try:
             return brought(root, place, choice, moving)
@@ -156,14 +200,24 @@ def choose_remote(root: S3Root, place: Place, *, start_from: str | None, again: 
         save = root.latest()
         return None if save is None else Taken(save, save.path)
 
-    def is_there(choice: Choice) -> bool:
-        if choice.source is None:
-            return choice.resume is not None and os.path.lexists(choice.resume)
-        return bool(root.save_objects(parse_name(choice.source).path, root.bucket.deadline(), first=1))
+    def begin(start_from: str) -> str:
+        if not is_place(start_from):
+            return begun_here(start_from)
+        foreign = _foreign(start_from)
+        foreign.check()
+        return foreign.path
 
     return choose_by(
-        root, place.attempt, take_latest, epoch=place.epoch, start_from=start_from, again=again, look=is_there
+        root, place.attempt, take_latest, epoch=place.epoch, start_from=start_from, again=again,
+        look=lambda choice: _still_there(root, choice), begin=begin,
     )
+
+
+def _still_there(root: S3Root, choice: Choice) -> bool:
+    """Whether what was chosen can still be read; that of a first start, and what a person named in S3, always can."""
+    if choice.source is None:
+        return choice.resume is None or is_place(choice.resume) or os.path.lexists(choice.resume)
+    return bool(root.save_objects(parse_name(choice.source).path, root.bucket.deadline(), first=1))
 
 
 def brought(root: S3Root, place: Place, choice: Choice, moving: Callable[[float], None]) -> Choice:
@@ -171,9 +225,12 @@ def brought(root: S3Root, place: Place, choice: Choice, moving: Callable[[float]
 
     :raises AbsentError: the save has gone.
     """
-    if choice.source is None:
+    if choice.source is not None:
+        return replace(choice, resume=bring(root, place, choice.source, moving))
+    if choice.resume is None or not is_place(choice.resume):
         return choice
-    return replace(choice, resume=bring(root, place, choice.source, moving))
+    folder = os.path.join(directory(place), "resume")
+    return replace(choice, resume=begin_below(folder, choice.resume, moving))
 
 
 def follow_choice(root: S3Root, place: Place, choice: Choice, moving: Callable[[float], None]) -> Choice | None:
@@ -181,11 +238,11 @@ def follow_choice(root: S3Root, place: Place, choice: Choice, moving: Callable[[
 
     :raises TransientError: the save went before this host had it: ranks must not resume from different saves.
     """
-    if choice.source is None:
-        return choice if choice.resume is None or os.path.lexists(choice.resume) else None
-    if place.local is None:
+    if place.local is None and choice.resume is not None and is_place(choice.resume):
         return choice
-    path = local_path(place, choice.source)
+    path = _path_here(place, choice)
+    if path is None or (choice.resume is not None and not is_place(choice.resume)):
+        return choice if path is None or os.path.lexists(path) else None
     if os.path.lexists(path):
         return replace(choice, resume=path)
     if place.local_rank:
@@ -193,18 +250,30 @@ def follow_choice(root: S3Root, place: Place, choice: Choice, moving: Callable[[
     try:
         return brought(root, place, choice, moving)
     except AbsentError as error:
+        which = choice.source or choice.resume
         raise TransientError(
-            f"the save {choice.source}, which this execution resumes from, went before rank {place.rank} had it",
+            f"the save {which}, which this execution resumes from, went before rank {place.rank} had it",
             hint="a newer one was published meanwhile: start again",
         ) from error
 
 
 def read_local(place: Place, choice: Choice) -> Choice:
     """The choice as this host has it: without a path where the save is not here."""
-    if choice.source is None or place.local is None:
+    if place.local is None:
         return choice
-    path = local_path(place, choice.source)
+    path = _path_here(place, choice)
+    if path is None:
+        return choice
     return replace(choice, resume=path) if os.path.lexists(path) else replace(choice, resume=None, step=None)
+
+
+def _path_here(place: Place, choice: Choice) -> str | None:
+    """Where this host has, or will have, what was chosen; ``None`` on a first start."""
+    if choice.source is not None:
+        return local_path(place, choice.source)
+    if choice.resume is None or not is_place(choice.resume):
+        return choice.resume
+    return host_path(os.path.join(directory(place), "resume"), choice.resume, choice.resume)
 
 
 def of_other_hosts(place: Place, environment: Mapping[str, str]) -> str | None:
@@ -230,6 +299,7 @@ def is_remote(place: Place) -> bool:
 
 
 __all__ = [
-    "bring", "brought", "choose_and_bring", "choose_remote", "claim_remote", "directory", "follow_choice",
-    "is_remote", "local_path", "make_local", "of_other_hosts", "open_remote", "read_local",
+    "begin_below", "bring", "brought", "choose_and_bring", "choose_remote", "claim_remote", "directory", "fetched",
+    "follow_choice", "host_path", "is_remote", "local_path", "make_local", "of_other_hosts", "open_remote",
+    "read_local",
 ]  # fmt: skip
