@@ -6,7 +6,7 @@ import functools
 import os
 from typing import TYPE_CHECKING, Union
 
-from slurm_dispatch.errors import StoreError
+from slurm_dispatch.errors import BadDataError, StoreError, show
 from slurm_dispatch.s3.place import is_place
 from slurm_dispatch.store.findings import findings as posix_findings
 from slurm_dispatch.store.keep import bring, kept_path
@@ -125,7 +125,8 @@ def bring_again(
     See :func:`slurm_dispatch.store.keep.bring`.
 
     :param attempt: a new one, of an execution that never runs.
-    :raises BadDataError: the save is empty, or its new path is too long to be published.
+    :raises BadDataError: the save is empty, its new path is too long to be published, or nothing tells whether a save
+        in S3 is all there.
     :raises AbsentError, TransientError: it went or changed meanwhile.
     """
     if isinstance(root, CheckpointRoot):
@@ -137,9 +138,14 @@ def bring_again(
     kept = kept_path(attempt, os.path.basename(publication.path))
     check_length(kept, root.name_max())
     before = s3_manifest(root, publication.path)
+    if before is None:
+        raise BadDataError(
+            f"save {show(publication.path)} has no manifest: a removal that was killed leaves as much",
+            hint="copy it to a place of its own, look at it, and give that to --start-from of a new job",
+        )
     root.prove(attempt)
     copy_save(root, publication.path, kept, say=say)
-    record(root, kept, Proof.PROVED if before is None else before.proof)
+    record(root, kept, before.proof)
     return kept
 
 

@@ -9,9 +9,8 @@ from __future__ import annotations
 import os
 from typing import TYPE_CHECKING
 
-from slurm_dispatch.errors import BadDataError
 from slurm_dispatch.s3.transfer import copy_save, is_sent, upload
-from slurm_dispatch.store.best import read_best, within
+from slurm_dispatch.store.best import is_tangled, named_now, within
 from slurm_dispatch.store.keep import kept_path
 from slurm_dispatch.store.outranked import BEST
 
@@ -30,11 +29,7 @@ def take_best(
     :raises AbsentError: it went meanwhile.
     :raises BadDataError: it is not there, is empty, or changed.
     """
-    try:
-        now = read_best(root, attempt)
-    except BadDataError:
-        now = None
-    named = None if now is None else within(root, now.path)
+    named = named_now(root, attempt)
     inside = within(root, source) if source.startswith(f"{root.path}/") else None
     if inside is not None and inside == named:
         return inside
@@ -55,7 +50,7 @@ def _free(attempt: str, name: str, named: bytes | None) -> bytes:
     own = f"exec/{attempt}/{os.fsdecode(BEST)}"
     for place in (f"{own}/{name}", f"{own}/2/{name}", f"{own}/3/{name}"):
         path = os.fsencode(place)
-        if named is None or not (f"{place}/".encode().startswith(named + b"/") or named.startswith(path + b"/")):
+        if named is None or (path != named and not is_tangled(path, named)):
             return path
     raise AssertionError
 

@@ -29,7 +29,7 @@ from slurm_dispatch.s3.notes import S3Notes
 from slurm_dispatch.s3.place import KEY_BYTES_MAX, Place, is_plain, parse_place
 from slurm_dispatch.s3.proof import prove
 from slurm_dispatch.s3.settings import settings
-from slurm_dispatch.store.best import RECORD, read_best
+from slurm_dispatch.store.best import begin_removing
 from slurm_dispatch.store.claims import anothers, foreign, outranked
 from slurm_dispatch.store.folders import tries
 from slurm_dispatch.store.outranked import BEST
@@ -167,8 +167,8 @@ class S3Root:
     def remove(self, relative: bytes) -> bool:
         """Remove a save, or a name that no one needs; what proves it whole goes first.
 
-        That is its manifest, or what says that it is the best one, then its small objects: the markers and indexes of
-        savers are among those. There is no name here under which the rest could be put out of sight.
+        That is its manifest, or what says that it is there as the best one, then its small objects: the markers and
+        indexes of savers are among those. There is no name here under which the rest could be put out of sight.
 
         :param relative: below ``exec/``; whether it may go is the caller's to know.
         :returns: whether something of it was there.
@@ -177,22 +177,12 @@ class S3Root:
         objects = self.save_objects(relative, deadline)
         if objects:
             forget_manifest(self, relative)
-            self._forget_best(relative, deadline)
+            parts = relative.split(b"/")
+            if len(parts) > 3 and parts[2] == BEST:
+                begin_removing(self, parts[1].decode("ascii"), relative)
         for meta in sorted(objects, key=lambda one: (one.size, one.key)):
             self.bucket.remove(meta.key, deadline)
         return bool(objects)
-
-    def _forget_best(self, relative: bytes, deadline: Deadline) -> None:
-        parts = relative.split(b"/")
-        if len(parts) < 4 or parts[2] != BEST:
-            return
-        attempt = parts[1].decode("ascii", "replace")
-        try:
-            named = read_best(self, attempt)
-        except BadDataError:
-            return  # it names nothing
-        if named is not None and f"{named.path}/".startswith(f"{self.path_of(relative)}/"):
-            self.bucket.remove(self.place.key("exec", attempt, ".dispatch", RECORD), deadline)
 
     # Publishing
 

@@ -8,8 +8,8 @@ over before it trains. The record is no publication: it is replaced, whole, and 
 best one.
 
 The law: *the best save of all is never removed; what goes is an execution's own, once it has a better one, and an
-older one's, once a later execution has it or a better one.* In S3, where nothing goes at once, what says that a best
-save is there goes before its first object: who reads one asks again afterwards whether it is still said.
+older one's, once a later execution has it or a better one.* In S3, where nothing goes at once, the record says that a
+best save is being removed (``"removing": true``) before its first object goes: who reads one asks again afterwards.
 """
 
 from __future__ import annotations
@@ -101,30 +101,54 @@ def keep_best(
         relative = os.path.relpath(_take(root, attempt, os.fsencode(source)), root.raw)
     else:
         relative = take(source, still)
-    body = {
-        "v": VERSION,
-        "metric": metric,
-        "score": score,
-        "greater_is_better": greater_is_better,
-        "epoch": str(epoch),
-        "step": step,
-        "path": os.fsdecode(relative),
-    }
-    content = json.dumps(body).encode("ascii") + b"\n"
-    root.notes(attempt).replace(RECORD, content)
+    best = Best(metric, score, greater_is_better, epoch, step, root.path_of(relative))
+    _write(root, attempt, best)
     _remove_others(root, attempt, relative)
-    return Best(metric, score, greater_is_better, epoch, step, root.path_of(relative))
+    return best
 
 
 def read_best(root: Root, attempt: str) -> Best | None:
-    """What the execution says is its best save, there or not; ``None`` if it says nothing.
+    """What the execution says is its best save, there or not; ``None`` if it says nothing, or that it is removed.
 
     :raises BadDataError: the record does not parse.
     """
+    best, removing = _read(root, attempt)
+    return None if removing else best
+
+
+def begin_removing(root: Root, attempt: str, relative: bytes) -> None:
+    """Say that the best save at ``relative``, or what is in it, is about to be removed; nothing of another one.
+
+    :raises StoreError: it could not be said.
+    """
+    try:
+        best, removing = _read(root, attempt)
+    except BadDataError:
+        return  # it names nothing
+    if best is not None and not removing and f"{best.path}/".startswith(f"{root.path_of(relative)}/"):
+        _write(root, attempt, best, removing=True)
+
+
+def _write(root: Root, attempt: str, best: Best, *, removing: bool = False) -> None:
+    body = {
+        "v": VERSION,
+        "metric": best.metric,
+        "score": best.score,
+        "greater_is_better": best.greater_is_better,
+        "epoch": str(best.epoch),
+        "step": best.step,
+        "path": os.fsdecode(within(root, best.path)),
+        **({"removing": True} if removing else {}),
+    }
+    root.notes(attempt).replace(RECORD, json.dumps(body).encode("ascii") + b"\n")
+
+
+def _read(root: Root, attempt: str) -> tuple[Best | None, bool]:
+    """What the record says, and whether that is being removed."""
     notes = root.notes(attempt)
     content = notes.read(RECORD, SIZE_MAX)
     if content is None:
-        return None
+        return None, False
     try:
         body: dict[str, Any] = json.loads(content)
         if body["v"] != VERSION:
@@ -135,7 +159,8 @@ def read_best(root: Root, attempt: str) -> Best | None:
         save = root.path_of(os.fsencode(relative))
         greater = body["greater_is_better"] is True
         step, epoch = int(body["step"]), parse_epoch(body["epoch"])
-        return Best(str(body["metric"]), float(body["score"]), greater, epoch, step, save)
+        best = Best(str(body["metric"]), float(body["score"]), greater, epoch, step, save)
+        return best, body.get("removing") is True
     except (ValueError, TypeError, KeyError, AttributeError) as error:
         raise BadDataError(f"best save {show(notes.shown(RECORD))} does not parse: {error}") from error
 
@@ -203,10 +228,11 @@ def drop_outdone(root: Root, attempt: str) -> tuple[bytes, ...]:
     gone: list[bytes] = []
     for other in root.executions():
         try:
-            theirs = None if other == attempt else read_best(root, other)
-            if theirs is None or theirs.epoch >= own.epoch or theirs.beats(own.score):
+            theirs, removing = (None, False) if other == attempt else _read(root, other)
+            if theirs is None or theirs.epoch >= own.epoch:
                 continue
-            if theirs.same_measure(own.metric, own.greater_is_better):
+            outdone = theirs.same_measure(own.metric, own.greater_is_better) and not theirs.beats(own.score)
+            if outdone or removing:  # a removal that was killed goes on
                 folder = b"/".join((b"exec", other.encode("ascii"), BEST))
                 names = [folder + b"/" + name for name in root.entries(folder)]
                 gone += [path for path in names if root.remove(path)]
@@ -219,11 +245,14 @@ def _take(root: CheckpointRoot, attempt: str, source: bytes) -> bytes:
     """Links or copies of ``source`` in ``best/``; what is there already and is the same stays."""
     folder = root.make_in_execution(attempt, BEST)
     name = os.path.basename(source)
+    named = named_now(root, attempt)
     for number in range(1, NAMES_MAX):
         place = folder if number == 1 else os.path.join(folder, b"%d" % number)
         path = os.path.join(place, name)
         if path == source and os.path.lexists(path):
             return path
+        if named is not None and is_tangled(os.path.relpath(path, root.raw), named):
+            continue
         if number > 1:
             os.close(_made(folder, b"%d" % number, root))
         if not os.path.lexists(path):
@@ -256,6 +285,20 @@ def _remove_others(root: Root, attempt: str, relative: bytes) -> None:
                     root.remove(path)
     except StoreError:
         return
+
+
+def named_now(root: Root, attempt: str) -> bytes | None:
+    """The path of what the execution says is its best save, relative to the root."""
+    try:
+        best = read_best(root, attempt)
+    except BadDataError:
+        return None
+    return None if best is None else within(root, best.path)
+
+
+def is_tangled(path: bytes, named: bytes) -> bool:
+    """Whether the one is in the other: a save that is called by a number is called as a folder in ``best/`` is."""
+    return path != named and (path.startswith(named + b"/") or named.startswith(path + b"/"))
 
 
 def within(root: Root, path: str) -> bytes:

@@ -11,12 +11,13 @@ import re
 from typing import TYPE_CHECKING, Protocol
 
 from slurm_dispatch.durable import TEMPORARY_PREFIX
-from slurm_dispatch.errors import BadDataError, CannotCreateError, StoreError, store_error
+from slurm_dispatch.errors import CannotCreateError, StoreError, store_error
 from slurm_dispatch.store.folders import list_fresh
 from slurm_dispatch.store.keep import keep, kept_path, remove_out_of_sight, sweep_kept
 from slurm_dispatch.store.manifest import manifest_of, write_manifest
 from slurm_dispatch.store.saves import check_length
 from slurm_dispatch.store.whole import look
+from slurm_dispatch.watch.sending import announced
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -89,9 +90,10 @@ class Linked:
 class Uploaded:
     """Keeping in a root in S3, of what the command saved in a folder of this host.
 
-    Nothing of the folder is removed but what our own killed downloads left: its saves are the saver's to rotate.
+    Nothing of the folder is removed but what our own killed downloads left: its saves are the saver's to rotate. What
+    a training that publishes itself uploads, or has published, is not uploaded again.
 
-    :param folder: ``DIR/<attempt>``.
+    :param folder: ``DIR/<attempt>``; ``None`` where nobody else of this host publishes for the execution.
     :param say: gets progress.
     :param moving: is told that an upload goes on, and for how many seconds it may be silent.
     """
@@ -100,7 +102,7 @@ class Uploaded:
         self,
         root: S3Root,
         attempt: str,
-        folder: str,
+        folder: str | None,
         *,
         say: Callable[[str], None],
         moving: Callable[[float], None] = lambda _: None,
@@ -113,6 +115,8 @@ class Uploaded:
 
     def begin(self) -> None:
         """See :meth:`Keeping.begin`."""
+        if self._folder is None:
+            return
         resume = os.fsencode(os.path.join(self._folder, "resume"))
         try:
             folders = [os.path.join(resume, name) for name in list_fresh(resume) if _DIGEST.match(name)]
@@ -126,18 +130,23 @@ class Uploaded:
     def keep(
         self, path: str, seen: Look, proof: Proof, *, copy: bool | Callable[[bytes], bool], name: str | None = None
     ) -> bytes | None:
-        """See :meth:`Keeping.keep`. What an upload that was ended has sent already is not sent again."""
+        """See :meth:`Keeping.keep`. What an upload that was ended has sent already is not sent again; ``None`` also
+        while another process of this host uploads the save."""
+        called = os.path.basename(path) if name is None else name
+        check_length(kept_path(self._attempt, os.fsencode(called)), self._root.name_max())
+        with announced(self._folder, called) as alone:
+            return self._sent(path, seen, proof, called) if alone else None
+
+    def _sent(self, path: str, seen: Look, proof: Proof, called: str) -> bytes | None:
         from slurm_dispatch.s3 import manifest
         from slurm_dispatch.s3.transfer import upload
 
-        called = os.path.basename(path) if name is None else name
-        check_length(kept_path(self._attempt, os.fsencode(called)), self._root.name_max())
         try:
             relative = upload(
                 self._root, self._attempt, path, name=f"kept/{called}", say=self._say, moving=self._moving
             )
-        except CannotCreateError as error:
-            raise BadDataError(str(error)) from error
+        except CannotCreateError:
+            return kept_path(self._attempt, os.fsencode(called))  # published already: it is not ours to touch
         now = look(path, read=False)
         if now is None or now.entries != seen.entries:
             return None

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING
 from slurm_dispatch.errors import AbsentError, CannotCreateError, StoreError, TransientError, show, store_error
 from slurm_dispatch.model.publication import parse_name
 from slurm_dispatch.s3.place import is_place, parse_place
+from slurm_dispatch.store.best import read_best, within
 from slurm_dispatch.store.choice import Choice, begun_here, choose_by
 from slurm_dispatch.store.keep import Taken
 from slurm_dispatch.watch.say import say
@@ -25,6 +26,8 @@ if TYPE_CHECKING:
 
     from slurm_dispatch.s3.foreign import Foreign
     from slurm_dispatch.s3.root import S3Root
+    from slurm_dispatch.store.best import Best
+    from slurm_dispatch.store.root import Save
     from slurm_dispatch.watch.place import Place
 
 TAKES = 5
@@ -134,12 +137,55 @@ def bring(root: S3Root, place: Place, source: str, moving: Callable[[float], Non
     :raises AbsentError: it has gone.
     :raises StoreError: the store, or the disk; nothing but a ``.tmp-`` name is left.
     """
+    return _bring(root, os.path.join(directory(place), "resume"), source, moving)
+
+
+def _bring(root: S3Root, folder: str, source: str, moving: Callable[[float], None]) -> str:
     from slurm_dispatch.s3.transfer import download
 
-    def fetch(path: str) -> None:
-        download(root, parse_name(source).path, path, say=say, moving=moving)
+    relative = parse_name(source).path
 
-    return fetched(local_path(place, source), fetch)
+    def fetch(path: str) -> None:
+        download(root, relative, path, say=say, moving=moving)
+
+    return fetched(host_path(folder, source, os.fsdecode(relative)), fetch)
+
+
+def bring_latest(
+    root: S3Root, folder: str, *, fallback: bool = False, moving: Callable[[float], None] = lambda _: None
+) -> tuple[Save, str] | None:
+    """The latest save, and its path below ``folder`` on this host; ``None`` if there is no publication.
+
+    One that goes while it is brought has been outranked: the latest is asked for anew.
+
+    :raises TransientError: each save that was latest went while it was brought.
+    """
+    for _ in range(TAKES):
+        save = root.latest(fallback=fallback)
+        if save is None:
+            return None
+        try:
+            return save, _bring(root, folder, save.publication.name, moving)
+        except AbsentError:
+            say(f"the save of {save.publication.name} went while it was brought here; asking for the latest again")
+    raise TransientError(f"the latest save of {show(root.path)} went each of {TAKES} times that it was brought")
+
+
+def bring_best(root: S3Root, folder: str, best: Best) -> str:
+    """The path of a best save below ``folder`` on this host, brought if it is not there.
+
+    :raises AbsentError: it has gone: its execution has a better one now, or a later one has it.
+    """
+    from slurm_dispatch.s3.transfer import download
+
+    relative = within(root, best.path)
+    attempt = relative.split(b"/")[1].decode("ascii")
+
+    def fetch(path: str) -> None:
+        download(root, relative, path, say=say, still=lambda: read_best(root, attempt) == best)
+
+    which = f"{best.path} {best.epoch} {best.step} {best.score!r}"
+    return fetched(host_path(folder, which, best.path), fetch)
 
 
 def choose_and_bring(
@@ -158,19 +204,8 @@ def choose_and_bring(
     """
 
     def take_latest() -> Taken | None:
-        for _ in range(TAKES):
-            save = root.latest()
-            if save is None:
-                return None
-            try:
-                bring(root, place, save.publication.name, moving)
-            except AbsentError:
-                say(
-                    f"the save of {save.publication.name} went while it was brought here; asking for the latest again"
-                )
-                continue
-            return Taken(save, save.path)
-        raise TransientError(f"the latest save of {show(root.path)} went each of {TAKES} times that it was brought")
+        found = bring_latest(root, os.path.join(directory(place), "resume"), moving=moving)
+        return None if found is None else Taken(found[0], found[0].path)
 
     def is_there(choice: Choice) -> bool:
         if choice.source is not None and os.path.lexists(local_path(place, choice.source)):
@@ -299,7 +334,8 @@ def is_remote(place: Place) -> bool:
 
 
 __all__ = [
-    "begin_below", "bring", "brought", "choose_and_bring", "choose_remote", "claim_remote", "directory", "fetched",
+    "begin_below", "bring", "bring_best", "bring_latest", "brought",
+    "choose_and_bring", "choose_remote", "claim_remote", "directory", "fetched",
     "follow_choice", "host_path", "is_remote", "local_path", "make_local", "of_other_hosts", "open_remote",
     "read_local",
 ]  # fmt: skip
