@@ -80,7 +80,7 @@ def _copied(record: Record, texts: tuple[str, str], reason: str) -> str | None:
     old = _meant(root, listing, texts)
     attempt = new_attempt()
     people.adopt(state, old.name, _new(root, state, listing, old, attempt).name, reason)
-    bring_again(root, old, attempt)
+    bring_again(root, old, attempt, say=say)
     return attempt
 
 

@@ -54,12 +54,13 @@ def _made(folder: str, name: str) -> bool:
 
 
 def _is_anothers(folder: str, name: str) -> bool:
-    """Whether a process that lives, and is not this one, has announced it."""
+    """Whether a process of this host that lives, and is not this one, has announced it."""
     try:
         said = parse_runner(read_regular(os.path.join(folder, name), SIZE_MAX))
     except (StoreError, BadDataError):
         return False
-    return said != this_process(os.getpid()) and not is_gone(said)
+    # Of another host nobody here can say whether it lives.
+    return said.host == os.uname().nodename and said != this_process(os.getpid()) and not is_gone(said)
 
 
 __all__ = ["announced"]

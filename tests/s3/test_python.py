@@ -385,8 +385,11 @@ def test_an_upload_that_was_killed_holds_up_nobody(root: S3Root, stub: Stub) -> 
     slurm_dispatch.publish(save, 5)
     assert [step for _, step, _ in names(root)] == [5]
     assert os.listdir(folder) == []
-    (folder / "sending-checkpoint-6").write_text("no process at all")
-    slurm_dispatch.publish(saved(6), 6)
+    away = {**gone, "host": "another", "pid": os.getppid()}
+    (folder / "sending-checkpoint-7").write_text(json.dumps(away))
+    slurm_dispatch.publish(saved(7), 7)
+    (folder / "sending-checkpoint-8").write_text("no process at all")
+    slurm_dispatch.publish(saved(8), 8)
     assert os.listdir(folder) == []
 
 

@@ -1,4 +1,4 @@
-"""``fsck`` and ``latest --verify`` on a root in S3 ask the layouts: a save without a shard, or with a short object."""
+"""``fsck`` and ``latest --verify`` on a root in S3 ask the layouts: a save without a shard, or with a short one."""
 
 from __future__ import annotations
 
