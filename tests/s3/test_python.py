@@ -454,8 +454,8 @@ def test_on_a_real_server(
     for name, value in seaweed.environment().items():
         monkeypatch.setenv(name, value)
     monkeypatch.setenv("DISPATCH_CHECKPOINT", f"s3://{REAL_BUCKET}/{tmp_path.name}")
-    monkeypatch.setattr("slurm_dispatch.s3.bucket.COPY_BYTES_MAX", 20 << 20)
-    large = os.urandom(40 << 20)
+    monkeypatch.setattr("slurm_dispatch.s3.bucket.COPY_BYTES_MAX", 4 << 20)
+    large = os.urandom(20 << 20)
     become(monkeypatch, OLD, FIRST)
     this, save = slurm_dispatch.execution(), saved(5, large)
     this.publish(save, 5)
