@@ -4,6 +4,8 @@
 PY := .venv/bin/python
 # Two cores: more workers would only make every deadline tighter.
 WORKERS ?= 2
+# Clusters beside each other: their tests wait for Slurm most of the time.
+CLUSTERS ?= 4
 # Whatever is said of Python outside must not reach the tests.
 unexport PYTHONPATH PYTHONHOME
 
@@ -20,7 +22,7 @@ help:
 	@echo "make test          lint, test-fast, test-savers and test-cluster"
 	@echo "make test-fast     the tests that need no cluster"
 	@echo "make test-savers   real saves of the real libraries, killed at the edges of their files: a sample"
-	@echo "make test-cluster  the tests on real clusters, one for each of $(WORKERS) workers"
+	@echo "make test-cluster  the tests on real clusters, $(CLUSTERS) beside each other"
 	@echo "make savers        the same with every program, at every call"
 	@echo "make nightly       $(MODEL_STEPS) steps of the model, each fault that it must find, and orders of removing"
 	@echo "make power         $(CYCLES) power losses of a second kernel, and the table of what was there after them"
@@ -62,7 +64,7 @@ test-savers: venv venv-savers
 test-cluster: venv venv-savers engine
 	@docker/base trixie
 	@docker/base bookworm
-	$(PY) -m pytest -q -n $(WORKERS) --dist loadfile -m "cluster and (not savers or sample)"
+	$(PY) -m pytest -q -n $(CLUSTERS) --dist loadfile --no-loadscope-reorder -m "cluster and (not savers or sample)"
 
 savers: venv
 	@command -v strace >/dev/null || tools/ensure-host strace

@@ -30,7 +30,7 @@ TICK_LOG = "/var/log/slurm-dispatch/tick.log"
 PATIENCE_S = 120.0
 """How long anything may take on a slow machine that has other things to do."""
 POLL_S = 0.1
-COMMAND_S = 60.0
+COMMAND_S = 180.0
 FAULT_S = 400.0
 UP_S = 900.0
 

@@ -253,7 +253,7 @@ def latest(
     if to is None or isinstance(opened, CheckpointRoot):
         return opened.latest(fallback=fallback)
     found = local.bring_latest(opened, os.path.abspath(os.fspath(to)), fallback=fallback)
-    return None if found is None else Save(found[0].publication, found[1])
+    return None if found is None else Save(found.save.publication, found.path)
 
 
 def best(metric: str, *, greater_is_better: bool, root: str | None = None) -> Best | None:

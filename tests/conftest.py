@@ -26,6 +26,10 @@ if TYPE_CHECKING:
 HERE = os.path.dirname(os.path.abspath(__file__))
 ON_A_CLUSTER = tuple(os.path.join(HERE, part) + os.sep for part in ("cluster", "docker"))
 """The folders whose tests need the real cluster."""
+_LONGEST = "preemptions engine transformers trials faults cessation_jobs cessation tick backup"
+LONGEST = tuple(os.path.join(HERE, "cluster", f"test_{name}.py") for name in _LONGEST.split())
+"""The files that take minutes, longest first: they begin first, or the last of them keeps one worker when all others
+are done."""
 
 # A loaded machine is no reason for a test to fail, and a failure must be repeatable.
 hypothesis.settings.register_profile(
@@ -57,7 +61,9 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Mark what needs the cluster, before ``-m`` selects."""
+    """Mark what needs the cluster, before ``-m`` selects, and begin with the longest files."""
+    rank = {path: number for number, path in enumerate(LONGEST)}
+    items.sort(key=lambda item: rank.get(str(item.path), len(rank)))
     for item in items:
         if str(item.path).startswith(ON_A_CLUSTER):
             item.add_marker("cluster")

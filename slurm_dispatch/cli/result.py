@@ -26,6 +26,8 @@ from slurm_dispatch.errors import (
 from slurm_dispatch.s3.place import is_place
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from slurm_dispatch.model.publication import Publication
     from slurm_dispatch.records.state import Execution, State
     from slurm_dispatch.store.roots import Root
@@ -99,7 +101,7 @@ def result_of(key: str, state: State) -> Result:
     if attempt not in root.executions():
         raise BadDataError(f"job {key} completed in {show(directory)}, which is gone", hint="somebody removed it")
     own = [one for one in root.listing() if one.attempt == attempt]
-    save = next((one for one in own if _is_there(root, one)), None)
+    save = _newest_there(root, own)
     best = read_best(root, attempt)
     return Result(
         key, epoch, attempt, directory, None if save is None else root.path_of(save.path),
@@ -107,9 +109,16 @@ def result_of(key: str, state: State) -> Result:
     )
 
 
-def _is_there(root: Root, publication: Publication) -> bool:
-    folder, name = os.path.split(publication.path)
-    return name in root.entries(folder)
+def _newest_there(root: Root, publications: Sequence[Publication]) -> Publication | None:
+    """The first whose save is there. Each folder is listed once: all may be gone, and a look may be a request."""
+    names: dict[bytes, list[bytes]] = {}
+    for publication in publications:
+        folder, name = os.path.split(publication.path)
+        if folder not in names:
+            names[folder] = root.entries(folder)
+        if name in names[folder]:
+            return publication
+    return None
 
 
 def put_link(link: str, target: str) -> None:

@@ -57,6 +57,8 @@ COPY_BYTES_MAX = 2 << 30
 """Of one object that the store copies itself, in one request, which ends in :data:`LARGE_REQUEST_TIMEOUT_S`."""
 PARTS_AT_ONCE = 4
 """Of one file."""
+SENDING_BYTES = 64 << 20
+"""Of one file at once, since they are in memory: of a file with larger parts fewer are under way."""
 TOKEN = "dispatch-source"
 """The name of the metadata that says which file an object was."""
 PAGE = 1000
@@ -202,10 +204,14 @@ class Bucket:
         Whatever goes wrong, the object is accepted if it has our token and the size, and only then: the last answer
         of an upload in parts can be lost, and asked again the store says that it knows no such upload.
 
+        After the first try that failed it is tried for as long as one call may take, and not to the end of the
+        deadline, which is as long as a large file may need: that the store is away must be said.
+
         :param token: says which file it was (:meth:`sent`).
         :raises StoreError: it is not known to be there whole; the same again is safe.
         """
         part = max(PART_BYTES, -(-size // PARTS_MAX))
+        failing: Deadline | None = None
         for _ in deadline.tries():
             try:
                 return self._call(deadline, functools.partial(self._put_file, key, file, token, part))
@@ -216,9 +222,11 @@ class Bucket:
             except Exception as error:
                 if not os.path.lexists(file):
                     raise BadDataError(f"file {show(file)} went while it was uploaded") from error
-                if self.sent(key, deadline) == (size, token):
+                if self.sent(key, self.deadline()) == (size, token):
                     return None
-                if not passes(error) and code_of(error) != "NoSuchUpload":
+                late = failing is not None and not failing.left_s()
+                failing = failing or self.deadline()
+                if late or (not passes(error) and code_of(error) != "NoSuchUpload"):
                     raise self._classed(error, "uploading", key) from error
         raise AmbiguousError(
             f"uploading {self._shown(key)} at {show(self.endpoint)}: not done in {deadline.seconds:g} s",
@@ -267,7 +275,7 @@ class Bucket:
         )
 
     def _put_file(self, key: str, file: str, token: str, part: int) -> None:
-        more = {"attributes": {TOKEN: token}, "chunk_size": part, "max_concurrency": PARTS_AT_ONCE}
+        more = {"attributes": {TOKEN: token}, "chunk_size": part, "max_concurrency": _at_once(part)}
         self._library.put(self._store(large=True), key, Path(file), **more)
 
     # The way there
@@ -399,6 +407,10 @@ def _from_boto3(profile: str) -> Any:
         return Boto3CredentialProvider(boto3.Session(profile_name=profile))
     except Exception as error:
         raise ConfigurationError(f"AWS profile {show(profile)}: {type(error).__name__}: {error}") from error
+
+
+def _at_once(part: int) -> int:
+    return max(1, min(PARTS_AT_ONCE, SENDING_BYTES // part))
 
 
 def _meta(found: Any) -> Meta:

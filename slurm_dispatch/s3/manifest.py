@@ -11,7 +11,7 @@ import os
 from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING
 
-from slurm_dispatch.errors import BadDataError, CorruptError, StoreError, show
+from slurm_dispatch.errors import AbsentError, BadDataError, CorruptError, StoreError, show
 from slurm_dispatch.s3.view import S3SaveView, sizes_of
 from slurm_dispatch.store.manifest import PREFIX, SIZE_MAX, Manifest, SaveState, parse, render
 from slurm_dispatch.store.sound import Condition, Found, judge
@@ -69,6 +69,33 @@ def record(root: S3Root, path: bytes, proof: Proof) -> None:
     if read_manifest(root, path) is None:
         objects = root.save_objects(path, root.bucket.deadline())
         write_manifest(root, path, manifest_of(objects, root.place.key(os.fsdecode(path)), proof))
+
+
+def check_published(root: S3Root, path: bytes, objects: Sequence[Meta]) -> bool:
+    """See that nothing is lost of a published save, as its objects were just listed, before it is resumed from.
+
+    Whatever is left of a save has its name: a lifecycle rule, or a rotation of its saver that was stopped, takes one
+    object after the other. What is only other than it was is said, as it is of a folder.
+
+    :returns: whether there is a manifest by which it could be seen.
+    :raises AbsentError: it is being removed.
+    :raises BadDataError: a part of it is gone.
+    """
+    manifest = read_manifest(root, path)
+    if manifest is None:
+        return False
+    now = manifest_of(objects, root.place.key(os.fsdecode(path)), manifest.proof)
+    if now.files < manifest.files:
+        if read_manifest(root, path) is None:
+            raise AbsentError(f"save {show(path)} of {show(root.path)} is being removed")
+        raise BadDataError(
+            f"save {show(path)} of {show(root.path)} has {now.files} objects with {now.size} bytes, and had "
+            f"{manifest.files} with {manifest.size} when it was published",
+            hint="find out what removed them: a lifecycle rule of the bucket, or the saver's own rotation",
+        )
+    if now != manifest:
+        root.say(f"save {show(path)} is not what it was when it was published; resuming from it")
+    return True
 
 
 def state_of(root: S3Root, publication: Publication) -> SaveState:

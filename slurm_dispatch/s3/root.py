@@ -11,6 +11,7 @@ must be UTF-8 here, since keys are.
 from __future__ import annotations
 
 import os
+from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING
 
 from slurm_dispatch.errors import (
@@ -45,6 +46,8 @@ if TYPE_CHECKING:
 
 TIMEOUT_S = 60.0
 """For one call, with all its requests and tries, unless told otherwise."""
+REMOVERS = 16
+"""Objects that are removed at once: a save can have ten thousand, and each removal waits for the store."""
 JOB_KEY_BYTES_MAX = 256
 """An object in ``own/`` that is longer is no job's key."""
 
@@ -168,20 +171,24 @@ class S3Root:
         """Remove a save, or a name that no one needs; what proves it whole goes first.
 
         That is its manifest, or what says that it is there as the best one, then its small objects: the markers and
-        indexes of savers are among those. There is no name here under which the rest could be put out of sight.
+        indexes of savers are among those. Several go at once, but none before all that have half its size or less.
+        There is no name here under which the rest could be put out of sight.
 
         :param relative: below ``exec/``; whether it may go is the caller's to know.
         :returns: whether something of it was there.
         """
-        deadline = self.bucket.deadline()
-        objects = self.save_objects(relative, deadline)
+        objects = self.save_objects(relative, self.bucket.deadline())
         if objects:
             forget_manifest(self, relative)
             parts = relative.split(b"/")
             if len(parts) > 3 and parts[2] == BEST:
                 begin_removing(self, parts[1].decode("ascii"), relative)
-        for meta in sorted(objects, key=lambda one: (one.size, one.key)):
-            self.bucket.remove(meta.key, deadline)
+        sizes: dict[int, list[str]] = {}
+        for meta in objects:
+            sizes.setdefault(meta.size.bit_length(), []).append(meta.key)
+        with ThreadPoolExecutor(REMOVERS) as removers:
+            for _, keys in sorted(sizes.items()):
+                list(removers.map(lambda key: self.bucket.remove(key, self.bucket.deadline()), keys))
         return bool(objects)
 
     # Publishing

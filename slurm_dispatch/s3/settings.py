@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import configparser
 import os
+import re
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
@@ -34,7 +35,7 @@ class Settings:
 
     :ivar config: for ``obstore.store.S3Store``; secrets are in it, so it is never shown.
     :ivar client: for its ``client_options``, without timeouts.
-    :ivar endpoint: for messages.
+    :ivar endpoint: for messages; without a user and a password.
     :ivar profile: whose credentials boto3 must find, or ``None``.
     """
 
@@ -73,7 +74,8 @@ def settings(environment: Mapping[str, str] | None = None) -> Settings:
         client["allow_http"] = endpoint.lower().startswith("http://")
     if given.get("AWS_CA_BUNDLE"):
         client["root_certificate"] = _read(given["AWS_CA_BUNDLE"], "AWS_CA_BUNDLE")
-    return Settings(found, client, endpoint or f"Amazon S3 ({region or 'us-east-1'})", boto3_profile)
+    shown = re.sub(r"//[^/]*@", "//", endpoint) if endpoint else f"Amazon S3 ({region or 'us-east-1'})"
+    return Settings(found, client, shown, boto3_profile)
 
 
 def _from_variables(given: Mapping[str, str]) -> bool:

@@ -15,14 +15,14 @@ import os
 import secrets
 import time
 from concurrent.futures import FIRST_EXCEPTION, ThreadPoolExecutor, wait
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from slurm_dispatch.durable import TEMPORARY_PREFIX, sync_folder
 from slurm_dispatch.errors import AbsentError, BadDataError, CannotCreateError, StoreError, show, store_error
 from slurm_dispatch.s3.deadline import Deadline
-from slurm_dispatch.s3.manifest import read_manifest
-from slurm_dispatch.s3.place import is_plain
+from slurm_dispatch.s3.manifest import check_published, read_manifest
+from slurm_dispatch.s3.place import KEY_BYTES_MAX, is_plain
 from slurm_dispatch.store.remove import remove_quietly
 from slurm_dispatch.store.whole import look
 
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
     from slurm_dispatch.s3.bucket import Bucket, Meta
     from slurm_dispatch.s3.root import S3Root
-    from slurm_dispatch.store.whole import Entry
+    from slurm_dispatch.store.whole import Entry, Look
 
 FILES_AT_ONCE = 8
 RANGE_BYTES = 16 << 20
@@ -89,7 +89,8 @@ class Meter:
         self._bytes += size
         self._moving(0.0)
         now = time.monotonic()
-        if self._say is not None and (now - self._said >= self._every_s or self._files == self._of_files):
+        over = self._files == self._of_files and self._bytes >= self._of_bytes
+        if self._say is not None and (over or now - self._said >= self._every_s):
             self._said = now
             rate = self._bytes / max(now - self._begun, 1e-3) / 2**20
             self._say(
@@ -104,6 +105,7 @@ def upload(
     source: str,
     *,
     name: str | None = None,
+    known_as: Look | None = None,
     say: Callable[[str], None] | None = None,
     moving: Callable[[float], None] = lambda _: None,
 ) -> bytes:
@@ -113,29 +115,34 @@ def upload(
     earlier save of it, goes. Empty folders have no place in S3.
 
     :param name: the source's own unless given; may have several components.
-    :returns: the path to publish.
+    :param known_as: the save of which the source has links and copies: its files are those that were sent.
+    :returns: the path to publish; nothing is sent if this very save is published already.
     :raises BadDataError: it is not there, is empty, changed meanwhile, or has what S3 has not: links, special files,
-        names that are not UTF-8.
-    :raises CannotCreateError: that save is published already; nothing of it is touched.
+        names that are not UTF-8 or too long.
+    :raises CannotCreateError: another save of that path is published already; nothing of it is touched.
     :raises StoreError: it is not there whole; the same again is safe.
     """
     relative = root.relative_save(attempt, f"exec/{attempt}/{name or os.path.basename(source.rstrip('/'))}")
     files = _files(source)
-    if any(one.path == relative for one in root.listing()):
-        raise CannotCreateError(f"save {show(relative)} is published already", hint="publish another step's")
+    sent = files if known_as is None else _known_as(files, known_as)
     key = root.place.key(relative.decode("utf-8"))
+    _check_keys(source, key, files)
+    if any(one.path == relative for one in root.listing()):
+        if not _is_sent(root, relative, key, sent):
+            raise CannotCreateError(f"save {show(relative)} is published already", hint="publish another step's")
+        return relative  # the answer to that was lost: the same may be published again
     there = {meta.key: meta.size for meta in root.save_objects(relative, root.bucket.deadline())}
     meter = Meter(f"uploading {show(relative)}", say, moving=moving)
     meter.begin(len(files), sum(one.size for one in files), files[0].size)
 
     def send(one: _File) -> tuple[int, int]:
         target = _below(key, one.path)
-        deadline = _for(one.size)
-        if there.get(target) != one.size or root.bucket.sent(target, deadline) != (one.size, one.token):
-            root.bucket.send(target, _below(source, one.path), one.size, one.token, deadline)
+        known = there.get(target) == one.size and root.bucket.sent(target, root.bucket.deadline())
+        if known != (one.size, one.token):
+            root.bucket.send(target, _below(source, one.path), one.size, one.token, _for(one.size))
         return 1, one.size
 
-    _all([functools.partial(send, one) for one in files], meter)
+    _all([functools.partial(send, one) for one in sent], meter)
     if _files(source) != files:
         raise BadDataError(f"save {show(source)} changed while it was uploaded")
     _settle(root, relative, {_below(key, one.path): one.size for one in files})
@@ -156,7 +163,7 @@ def download(
     :param target: absolute; nothing may be there, and the folder above it must be.
     :param still: see :class:`Source`.
     :raises AbsentError: the save went meanwhile: ask for the latest again.
-    :raises BadDataError: it changed meanwhile, or has names that cannot be files.
+    :raises BadDataError: it changed meanwhile, a part of it is gone, or it has names that cannot be files.
     :raises CannotCreateError: something is at ``target``.
     :raises StoreError: the store, or the disk.
     """
@@ -172,17 +179,18 @@ class Source:
     """A save in the root, listed before it is read, and :meth:`check` once it was.
 
     :param still: whether what else proves the save whole is there still, for one without a manifest.
-    :raises AbsentError: it is gone.
+    :raises AbsentError: it is gone. :raises BadDataError: a part of it is.
     """
 
     def __init__(self, root: S3Root, relative: bytes, still: Callable[[], bool]) -> None:
         self._root = root
         self._relative = relative
         self._still = still
-        self._recorded = read_manifest(root, relative) is not None
+        known = read_manifest(root, relative) is not None
         self.objects = root.save_objects(relative, root.bucket.deadline())
         if not self.objects:
             raise AbsentError(f"save {show(relative)} of {show(root.path)} is gone")
+        self._recorded = check_published(root, relative, self.objects) and known
 
     def check(self) -> None:
         """See that what was read is the save, and not what a removal that had begun has left of it.
@@ -288,9 +296,26 @@ def _files(source: str) -> list[_File]:
 
 def is_sent(root: S3Root, relative: bytes, source: str) -> bool:
     """Whether the save at ``relative`` is there, object for file, as :func:`upload` would make it of ``source``."""
-    key = root.place.key(relative.decode("utf-8"))
+    return _is_sent(root, relative, root.place.key(relative.decode("utf-8")), _files(source))
+
+
+def _known_as(files: Sequence[_File], seen: Look) -> list[_File]:
+    tokens = {os.fsdecode(entry.path): _token(entry) for entry in seen.entries}
+    return [replace(one, token=tokens.get(one.path, one.token)) for one in files]
+
+
+def _check_keys(source: str, key: str, files: Sequence[_File]) -> None:
+    for one in files:
+        if len(_below(key, one.path).encode("utf-8")) > KEY_BYTES_MAX:
+            raise BadDataError(
+                f"save {show(source)} has a file whose key in S3 would be longer than {KEY_BYTES_MAX} bytes: "
+                f"{show(one.path)}"
+            )
+
+
+def _is_sent(root: S3Root, relative: bytes, key: str, files: Sequence[_File]) -> bool:
+    """Whether the save in the root is these very files."""
     there = {meta.key: meta.size for meta in root.save_objects(relative, root.bucket.deadline())}
-    files = _files(source)
     if there != {_below(key, one.path): one.size for one in files}:
         return False
 
@@ -378,7 +403,10 @@ def _check_names(key: str, paths: Sequence[str]) -> None:
 
 
 def _all(acts: Sequence[Callable[[], tuple[int, int]]], meter: Meter) -> None:
-    """Do all, several at once; the first error ends it, and what has not begun is not begun."""
+    """Do all, several at once; the first error ends it, and what has not begun is not begun.
+
+    What has begun is waited for, so that no request of this try arrives in the middle of the next one.
+    """
     with ThreadPoolExecutor(FILES_AT_ONCE) as workers:
         waiting: set[Future[tuple[int, int]]] = {workers.submit(act) for act in acts}
         try:

@@ -14,14 +14,14 @@ best save is being removed (``"removing": true``) before its first object goes: 
 
 from __future__ import annotations
 
-import json
 import math
 import os
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from slurm_dispatch.errors import AbsentError, BadDataError, StoreError, TransientError, show
 from slurm_dispatch.model.epoch import parse_epoch
+from slurm_dispatch.store.body import WRONG, read_body, render_body
 from slurm_dispatch.store.folders import make, tries
 from slurm_dispatch.store.keep import same_save
 from slurm_dispatch.store.outranked import BEST
@@ -130,17 +130,12 @@ def begin_removing(root: Root, attempt: str, relative: bytes) -> None:
 
 
 def _write(root: Root, attempt: str, best: Best, *, removing: bool = False) -> None:
-    body = {
-        "v": VERSION,
-        "metric": best.metric,
-        "score": best.score,
-        "greater_is_better": best.greater_is_better,
-        "epoch": str(best.epoch),
-        "step": best.step,
-        "path": os.fsdecode(within(root, best.path)),
-        **({"removing": True} if removing else {}),
-    }
-    root.notes(attempt).replace(RECORD, json.dumps(body).encode("ascii") + b"\n")
+    more = {"removing": True} if removing else {}
+    content = render_body(
+        VERSION, metric=best.metric, score=best.score, greater_is_better=best.greater_is_better,
+        epoch=str(best.epoch), step=best.step, path=os.fsdecode(within(root, best.path)), **more,
+    )  # fmt: skip
+    root.notes(attempt).replace(RECORD, content)
 
 
 def _read(root: Root, attempt: str) -> tuple[Best | None, bool]:
@@ -150,9 +145,7 @@ def _read(root: Root, attempt: str) -> tuple[Best | None, bool]:
     if content is None:
         return None, False
     try:
-        body: dict[str, Any] = json.loads(content)
-        if body["v"] != VERSION:
-            raise ValueError(f"version {body['v']!r} is not known")
+        body = read_body(content, VERSION)
         relative = str(body["path"])
         if os.path.normpath(relative) != relative or not relative.startswith(f"exec/{attempt}/"):
             raise ValueError("its save is not in the execution's folder")
@@ -161,7 +154,7 @@ def _read(root: Root, attempt: str) -> tuple[Best | None, bool]:
         step, epoch = int(body["step"]), parse_epoch(body["epoch"])
         best = Best(str(body["metric"]), float(body["score"]), greater, epoch, step, save)
         return best, body.get("removing") is True
-    except (ValueError, TypeError, KeyError, AttributeError) as error:
+    except WRONG as error:
         raise BadDataError(f"best save {show(notes.shown(RECORD))} does not parse: {error}") from error
 
 

@@ -8,14 +8,14 @@ each host brings it to a path of its own.
 
 from __future__ import annotations
 
-import json
 import os
 import re
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from slurm_dispatch.errors import AbsentError, BadDataError, show
 from slurm_dispatch.model.epoch import parse_epoch
+from slurm_dispatch.store.body import WRONG, read_body, render_body
 from slurm_dispatch.store.folders import is_listed
 from slurm_dispatch.store.keep import Taken, take
 
@@ -136,7 +136,7 @@ def read_choice(root: Root, attempt: str) -> Choice | None:
 def is_there(choice: Choice) -> bool:
     """Whether what was chosen is there; that of a first start always is.
 
-    What is in the root is looked for in a fresh listing, since another host may have made it a moment ago (C110).
+    What is in the root is looked for in its folder, opened anew: another host may have made it a moment ago (C110).
     """
     if choice.resume is None:
         return True
@@ -178,16 +178,10 @@ def _render(root: Root, choice: Choice) -> bytes:
     resume = choice.resume
     if resume is not None and resume.startswith(os.path.join(root.path, "")):
         resume = os.path.relpath(resume, root.path)
-    body = {
-        "v": VERSION,
-        "turn": choice.turn,
-        "epoch": str(choice.epoch),
-        "resume": resume,
-        "step": choice.step,
-        "source": choice.source,
-        "outranked": choice.outranked,
-    }
-    return json.dumps(body).encode("ascii") + b"\n"
+    return render_body(
+        VERSION, turn=choice.turn, epoch=str(choice.epoch), resume=resume, step=choice.step, source=choice.source,
+        outranked=choice.outranked,
+    )  # fmt: skip
 
 
 def _read(root: Root, notes: Notes, name: str) -> Choice | None:
@@ -195,9 +189,7 @@ def _read(root: Root, notes: Notes, name: str) -> Choice | None:
     if content is None:
         return None
     try:
-        body: dict[str, Any] = json.loads(content)
-        if body["v"] != VERSION:
-            raise ValueError(f"version {body['v']!r} is not known")
+        body = read_body(content, VERSION)
         resume = _text(body["resume"])
         return Choice(
             int(body["turn"]),
@@ -207,7 +199,7 @@ def _read(root: Root, notes: Notes, name: str) -> Choice | None:
             _text(body["source"]),
             body["outranked"] is True,
         )
-    except (ValueError, TypeError, KeyError, AttributeError) as error:
+    except WRONG as error:
         raise BadDataError(f"choice {show(notes.shown(name))} does not parse: {error}") from error
 
 

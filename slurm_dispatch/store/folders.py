@@ -133,19 +133,31 @@ def list_fresh(path: bytes) -> list[bytes]:
 
 
 def is_listed(path: bytes) -> bool:
-    """Whether what was just seen at ``path`` stands in its folder, which is listed anew.
+    """Whether what was just seen at ``path`` stands in its folder, which is opened anew.
 
     A look at the path itself may be answered from a client's cache for a minute: that there is none, and that there
     is what another host has removed or renamed, which can even be opened, since the client asks its server for what
-    it knows by number and not by name (nfs(5), "Directory entry caching").
+    it knows by number and not by name (nfs(5), "Directory entry caching"). The open of the folder makes the client
+    ask whether it has changed, as in :func:`list_fresh`, and a name that it remembers from before is looked up again.
+    So it costs the same however many names are in the folder.
 
-    :raises StoreError: the folder could not be listed.
+    :raises StoreError: it could not be looked.
     """
     folder, name = os.path.split(path)
+    doing, at = "opening folder", folder
     try:
-        return name in list_fresh(folder)
-    except AbsentError:
-        return False
+        descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        try:
+            doing, at = "looking at", path
+            os.lstat(name, dir_fd=descriptor)
+        finally:
+            os.close(descriptor)
+    except OSError as error:
+        trouble = store_error(error, doing, at)
+        if isinstance(trouble, AbsentError):
+            return False
+        raise trouble from error
+    return True
 
 
 def sync(descriptor: int, shown: bytes) -> bool:

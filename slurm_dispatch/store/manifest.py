@@ -7,7 +7,6 @@ but a save that is no longer what was published is seen here, by names, sizes an
 from __future__ import annotations
 
 import hashlib
-import json
 import os
 import secrets
 from dataclasses import dataclass
@@ -16,6 +15,7 @@ from typing import TYPE_CHECKING
 
 from slurm_dispatch.durable import TEMPORARY_PREFIX, create_whole, read_regular, sync_folder
 from slurm_dispatch.errors import AbsentError, BadDataError, CorruptError, show, store_error
+from slurm_dispatch.store.body import WRONG, read_body, render_body
 from slurm_dispatch.store.tree import open_in
 from slurm_dispatch.store.whole import Look, Proof, look
 
@@ -67,15 +67,10 @@ def manifest_of(seen: Look, proof: Proof) -> Manifest:
 
 def render(path: bytes, manifest: Manifest) -> bytes:
     """The text of the manifest of the save at ``path``."""
-    body = {
-        "v": VERSION,
-        "path": os.fsdecode(path),
-        "proof": manifest.proof.value,
-        "files": manifest.files,
-        "size": manifest.size,
-        "digest": manifest.digest,
-    }
-    return json.dumps(body).encode("ascii") + b"\n"
+    return render_body(
+        VERSION, path=os.fsdecode(path), proof=manifest.proof.value, files=manifest.files, size=manifest.size,
+        digest=manifest.digest,
+    )  # fmt: skip
 
 
 def parse(content: bytes, path: bytes, shown: str) -> Manifest | None:
@@ -85,13 +80,11 @@ def parse(content: bytes, path: bytes, shown: str) -> Manifest | None:
     :raises CorruptError: it does not parse.
     """
     try:
-        body = json.loads(content)
-        if body["v"] != VERSION:
-            raise ValueError(f"version {body['v']!r}")
+        body = read_body(content, VERSION)
         if body["path"] != os.fsdecode(path):
             return None  # in another folder of the execution
         return Manifest(Proof(body["proof"]), int(body["files"]), int(body["size"]), str(body["digest"]))
-    except (ValueError, TypeError, KeyError) as error:
+    except WRONG as error:
         raise CorruptError(f"manifest {show(shown)} does not parse: {error}") from error
 
 

@@ -69,7 +69,7 @@ class FolderNotes:
     def read(self, name: str, limit: int) -> bytes | None:
         """See :meth:`Notes.read`."""
         path = self.shown(name)
-        # Who asks again and again is told of an absence that the client remembers; a fresh listing ends that (C110).
+        # Who asks again and again is told of an absence that the client remembers; opening the folder ends it (C110).
         if not is_listed(os.fsencode(path)):
             return None
         try:

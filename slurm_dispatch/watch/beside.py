@@ -20,6 +20,7 @@ from slurm_dispatch.model.outcome import Outcome
 from slurm_dispatch.watch import slurmconf
 from slurm_dispatch.watch.apart import apart
 from slurm_dispatch.watch.hearing import STOP, Hearing
+from slurm_dispatch.watch.local import is_remote
 from slurm_dispatch.watch.say import say
 from slurm_dispatch.watch.session import Session, open_to_look, silent
 from slurm_dispatch.watch.turn import ask_finish, last_run, read_end
@@ -41,6 +42,8 @@ half-way is not assumed whole before the end of the step is seen."""
 ANSWER_S_MAX = 60.0
 """Without an answer of Slurm's for so long, nothing is assumed whole any more."""
 POLL_S = 0.5
+REMOTE_POLL_S_MAX = 5.0
+"""The same, where each look loads a client and asks a store in S3; from look to look a fifth longer."""
 
 
 class Beside:
@@ -241,9 +244,12 @@ def finish(place: Place, *, status: int | None, timeout_s: float) -> int:
         return b""
 
     ends_at = time.monotonic() + timeout_s
+    pause_s = POLL_S
     while time.monotonic() < ends_at:
         text = apart(answer, timeout_s, "the checkpoint root")
         if text:
             return int(text)
-        time.sleep(POLL_S)
+        time.sleep(pause_s)
+        if is_remote(place):
+            pause_s = min(pause_s * 1.2, REMOTE_POLL_S_MAX)
     raise ServiceAwayError(f"dispatch-watch --beside did not end in {timeout_s:g} s")

@@ -124,7 +124,7 @@ def _by_upload(root: S3Root, attempt: str, path: str, directory: str | None) -> 
     while True:
         # One that hangs is waited for no longer than an upload may take: then this process uploads it, too.
         folder = directory if time.monotonic() < ends_at else None
-        kept = Uploaded(root, attempt, folder, say=say).keep(path, seen, Proof.PROVED, copy=False)
+        kept = Uploaded(root, attempt, folder, links=False, say=say).keep(path, seen, Proof.PROVED, copy=False)
         if kept is not None:
             return kept
         now = look(path, read=False)

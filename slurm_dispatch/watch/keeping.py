@@ -8,16 +8,20 @@ from __future__ import annotations
 import filecmp
 import os
 import re
+import secrets
+from contextlib import suppress
 from typing import TYPE_CHECKING, Protocol
 
-from slurm_dispatch.durable import TEMPORARY_PREFIX
-from slurm_dispatch.errors import CannotCreateError, StoreError, store_error
+from slurm_dispatch.durable import TEMPORARY_PREFIX, make_folder
+from slurm_dispatch.errors import BadDataError, CannotCreateError, StoreError, store_error
 from slurm_dispatch.store.folders import list_fresh
-from slurm_dispatch.store.keep import keep, kept_path, remove_out_of_sight, sweep_kept
+from slurm_dispatch.store.keep import keep, kept_path, sweep_kept
 from slurm_dispatch.store.manifest import manifest_of, write_manifest
+from slurm_dispatch.store.remove import remove_quietly
 from slurm_dispatch.store.saves import check_length
+from slurm_dispatch.store.transfer import transfer
 from slurm_dispatch.store.whole import look
-from slurm_dispatch.watch.sending import announced
+from slurm_dispatch.watch.sending import FOLDER, announced
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -90,10 +94,13 @@ class Linked:
 class Uploaded:
     """Keeping in a root in S3, of what the command saved in a folder of this host.
 
-    Nothing of the folder is removed but what our own killed downloads left: its saves are the saver's to rotate. What
-    a training that publishes itself uploads, or has published, is not uploaded again.
+    What is uploaded are links and copies in ``DIR/<attempt>/.dispatch/sent``, as they are made in a root that is a
+    folder, so that neither the saver's rotation nor its next writing disturbs an upload of minutes; they go when it
+    has ended. Where there are no links, it is the saver's own. Nothing else is removed: saves are the saver's. What a
+    training that publishes itself uploads, or has published, is not sent again.
 
     :param folder: ``DIR/<attempt>``; ``None`` where nobody else of this host publishes for the execution.
+    :param links: false where the saver leaves a save alone until :meth:`keep` is done: then that itself is uploaded.
     :param say: gets progress.
     :param moving: is told that an upload goes on, and for how many seconds it may be silent.
     """
@@ -104,28 +111,32 @@ class Uploaded:
         attempt: str,
         folder: str | None,
         *,
+        links: bool = True,
         say: Callable[[str], None],
         moving: Callable[[float], None] = lambda _: None,
     ) -> None:
         self._root = root
         self._attempt = attempt
         self._folder = folder
+        self._ours = os.fsencode(os.path.join(folder or "", FOLDER))
+        self._links_in = os.path.join(self._ours, b"sent")
         self._say = say
         self._moving = moving
+        self._links: bool | None = None if links and folder is not None else False
+        """Whether links can be had; ``None``: not tried yet."""
 
     def begin(self) -> None:
-        """See :meth:`Keeping.begin`."""
+        """See :meth:`Keeping.begin`: links of uploads, and downloads, that were killed."""
         if self._folder is None:
             return
+        for name in _names(self._links_in):
+            remove_quietly(os.path.join(self._links_in, name))
         resume = os.fsencode(os.path.join(self._folder, "resume"))
-        try:
-            folders = [os.path.join(resume, name) for name in list_fresh(resume) if _DIGEST.match(name)]
-            for folder in folders:
-                for name in list_fresh(folder):
-                    if name.startswith(TEMPORARY_PREFIX.encode()):
-                        remove_out_of_sight(folder, name)
-        except StoreError:
-            return  # there is none; or it is swept the next time
+        for digest in _names(resume):
+            folder = os.path.join(resume, digest)
+            for name in _names(folder) if _DIGEST.match(digest) else ():
+                if name.startswith(TEMPORARY_PREFIX.encode()):
+                    remove_quietly(os.path.join(folder, name))
 
     def keep(
         self, path: str, seen: Look, proof: Proof, *, copy: bool | Callable[[bytes], bool], name: str | None = None
@@ -135,25 +146,83 @@ class Uploaded:
         called = os.path.basename(path) if name is None else name
         check_length(kept_path(self._attempt, os.fsencode(called)), self._root.name_max())
         with announced(self._folder, called) as alone:
-            return self._sent(path, seen, proof, called) if alone else None
+            relative = self._sent(path, seen, copy, called) if alone else None
+        if relative is not None:
+            self._record(relative, proof)
+        return relative
 
-    def _sent(self, path: str, seen: Look, proof: Proof, called: str) -> bytes | None:
+    def _sent(self, path: str, seen: Look, copy: bool | Callable[[bytes], bool], called: str) -> bytes | None:
+        mine = os.path.join(self._links_in, os.fsencode(called))
+        source: str | None = path
+        try:
+            if self._links is not False or (copy is True and self._folder is not None):
+                source = self._linked(path, seen, mine, copy)
+            relative = None if source is None else self._upload(source, called, seen)
+        except BadDataError:
+            self._sweep(path, called)
+            raise
+        finally:
+            if source != path:
+                remove_quietly(mine)
+        if relative is None:
+            return None
+        if source == path and ((now := look(path, read=False)) is None or now.entries != seen.entries):
+            self._sweep(path, called)
+            return None
+        return relative
+
+    def _record(self, relative: bytes, proof: Proof) -> None:
+        """Leave what the save is now; what was known of that very save before, and how, stays."""
         from slurm_dispatch.s3 import manifest
+
+        objects = self._root.save_objects(relative, self._root.bucket.deadline())
+        key = self._root.place.key(relative.decode("utf-8"))
+        before = manifest.read_manifest(self._root, relative)
+        if before is None or manifest.manifest_of(objects, key, before.proof) != before:
+            manifest.write_manifest(self._root, relative, manifest.manifest_of(objects, key, proof))
+
+    def _linked(self, path: str, seen: Look, mine: bytes, copy: bool | Callable[[bytes], bool]) -> str | None:
+        """The path of our own links to the save, or its own where there can be none; ``None`` if it has changed."""
+        try:
+            for folder in (self._ours, self._links_in):
+                make_folder(os.fsdecode(folder))
+            if self._links is None:
+                self._links = can_link(self._links_in)
+            if not self._links and copy is not True:
+                return path
+            remove_quietly(mine)
+            done = transfer(os.fsencode(path), self._links_in, os.path.basename(mine), copy=copy, expected=seen)
+        except BadDataError:
+            raise
+        except StoreError as error:
+            self._root.say(f"what is uploaded is the saver's own, which it must leave alone: {error}")
+            return path
+        return None if done is None else os.fsdecode(mine)
+
+    def _upload(self, source: str, called: str, seen: Look) -> bytes:
         from slurm_dispatch.s3.transfer import upload
 
         try:
-            relative = upload(
-                self._root, self._attempt, path, name=f"kept/{called}", say=self._say, moving=self._moving
-            )
-        except CannotCreateError:
-            return kept_path(self._attempt, os.fsencode(called))  # published already: it is not ours to touch
-        now = look(path, read=False)
-        if now is None or now.entries != seen.entries:
-            return None
-        objects = self._root.save_objects(relative, self._root.bucket.deadline())
-        key = self._root.place.key(relative.decode("utf-8"))
-        manifest.write_manifest(self._root, relative, manifest.manifest_of(objects, key, proof))
-        return relative
+            return upload(
+                self._root, self._attempt, source, name=f"kept/{called}", known_as=seen, say=self._say,
+                moving=self._moving,
+            )  # fmt: skip
+        except CannotCreateError as error:
+            raise BadDataError(str(error)) from error
+
+    def _sweep(self, path: str, called: str) -> None:
+        """Take away what was sent of a save that the saver has removed meanwhile: no upload will go on with it.
+
+        With a manifest it was sent whole before, and may be published: the answer to that can be late.
+        """
+        from slurm_dispatch.s3 import manifest
+
+        if os.path.lexists(path):
+            return
+        relative = kept_path(self._attempt, os.fsencode(called))
+        with suppress(StoreError, BadDataError):  # the next execution removes what is not published
+            if manifest.read_manifest(self._root, relative) is None:
+                self._root.remove(relative)
 
     def holds(self, name: str, path: str) -> bool:
         """See :meth:`Keeping.holds`; told by what stands with the object: which file it was."""
@@ -197,6 +266,28 @@ class Written:
     def holds(self, name: str, path: str) -> bool:
         """See :meth:`Keeping.holds`. Of a file that is written again and again there is no save of its own here."""
         return False
+
+
+def can_link(folder: bytes) -> bool:
+    """Whether a file in ``folder`` can have a second name there."""
+    one, other = (os.path.join(folder, f"{TEMPORARY_PREFIX}{secrets.token_hex(8)}".encode()) for _ in range(2))
+    try:
+        os.close(os.open(one, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600))
+        os.link(one, other)
+    except OSError:
+        return False
+    finally:
+        remove_quietly(one)
+        remove_quietly(other)
+    return True
+
+
+def _names(folder: bytes) -> list[bytes]:
+    """The names in a folder of this host; none where it is not there, or cannot be listed now."""
+    try:
+        return list_fresh(folder)
+    except StoreError:
+        return []
 
 
 def same_bytes(one: str, other: str) -> bool:

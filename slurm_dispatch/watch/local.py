@@ -10,14 +10,23 @@ from __future__ import annotations
 
 import hashlib
 import os
+import stat
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from slurm_dispatch.errors import AbsentError, CannotCreateError, StoreError, TransientError, show, store_error
+from slurm_dispatch.errors import (
+    AbsentError,
+    BadDataError,
+    CannotCreateError,
+    StoreError,
+    TransientError,
+    show,
+    store_error,
+)
 from slurm_dispatch.model.publication import parse_name
 from slurm_dispatch.s3.place import is_place, parse_place
 from slurm_dispatch.store.best import read_best, within
-from slurm_dispatch.store.choice import Choice, begun_here, choose_by
+from slurm_dispatch.store.choice import Choice, begun_here, choose_by, is_there
 from slurm_dispatch.store.keep import Taken
 from slurm_dispatch.watch.say import say
 
@@ -64,7 +73,7 @@ def directory(place: Place) -> str:
 def make_local(place: Place) -> str:
     """Make ``DIR/<attempt>``; DIR too, if the folder that it lies in is there: a missing mount is never papered over.
 
-    :raises StoreError: it cannot be made.
+    :raises StoreError: it cannot be made, or what is there is another user's.
     """
     folder = directory(place)
     for path in (os.path.dirname(folder), folder):
@@ -74,6 +83,15 @@ def make_local(place: Place) -> str:
             continue
         except OSError as error:
             raise store_error(error, "making the folder of --from", path) from error
+    try:
+        found = os.lstat(folder)
+    except OSError as error:
+        raise store_error(error, "looking at the folder of --from", folder) from error
+    if not stat.S_ISDIR(found.st_mode):
+        raise StoreError(f"{show(folder)} is no folder, and the command would save there")
+    if found.st_uid != os.geteuid():
+        # What lies there is taken for a save that was brought, and a save can be a program.
+        raise StoreError(f"{show(folder)} is another user's", hint="give a folder that only you can write to")
     return folder
 
 
@@ -151,24 +169,15 @@ def _bring(root: S3Root, folder: str, source: str, moving: Callable[[float], Non
     return fetched(host_path(folder, source, os.fsdecode(relative)), fetch)
 
 
-def bring_latest(
-    root: S3Root, folder: str, *, fallback: bool = False, moving: Callable[[float], None] = lambda _: None
-) -> tuple[Save, str] | None:
-    """The latest save, and its path below ``folder`` on this host; ``None`` if there is no publication.
+def bring_latest(root: S3Root, folder: str, *, fallback: bool = False) -> Taken | None:
+    """The latest save, with its path below ``folder`` on this host; ``None`` if there is no publication.
 
     One that goes while it is brought has been outranked: the latest is asked for anew.
 
+    :raises BadDataError: a part of it is gone, and it is the latest still.
     :raises TransientError: each save that was latest went while it was brought.
     """
-    for _ in range(TAKES):
-        save = root.latest(fallback=fallback)
-        if save is None:
-            return None
-        try:
-            return save, _bring(root, folder, save.publication.name, moving)
-        except AbsentError:
-            say(f"the save of {save.publication.name} went while it was brought here; asking for the latest again")
-    raise TransientError(f"the latest save of {show(root.path)} went each of {TAKES} times that it was brought")
+    return _taken(root, lambda save: _bring(root, folder, save.publication.name, lambda _: None), fallback=fallback)
 
 
 def bring_best(root: S3Root, folder: str, best: Best) -> str:
@@ -203,14 +212,13 @@ def choose_and_bring(
     :raises TransientError: each save that was latest went while it was brought.
     """
 
-    def take_latest() -> Taken | None:
-        found = bring_latest(root, os.path.join(directory(place), "resume"), moving=moving)
-        return None if found is None else Taken(found[0], found[0].path)
+    def take(save: Save) -> str:
+        bring(root, place, save.publication.name, moving)
+        return save.path
 
-    def is_there(choice: Choice) -> bool:
-        if choice.source is not None and os.path.lexists(local_path(place, choice.source)):
-            return True
-        return _still_there(root, choice)
+    def still(choice: Choice) -> bool:
+        here = choice.source is not None and os.path.lexists(local_path(place, choice.source))
+        return here or _is_there(root, choice)
 
     def begin(start_from: str) -> str:
         begin_below(os.path.join(directory(place), "resume"), start_from, moving)
@@ -218,9 +226,9 @@ def choose_and_bring(
 
     for _ in range(TAKES):
         choice = choose_by(
-            root, place.attempt, take_latest, epoch=place.epoch, start_from=start_from, again=again, look=is_there,
-            begin=begin,
-        )
+            root, place.attempt, lambda: _taken(root, take), epoch=place.epoch, start_from=start_from, again=again,
+            look=still, begin=begin,
+        )  # fmt: skip
         try:
             return brought(root, place, choice, moving)
         except AbsentError:
@@ -229,11 +237,16 @@ def choose_and_bring(
 
 
 def choose_remote(root: S3Root, place: Place, *, start_from: str | None, again: bool = False) -> Choice:
-    """The execution's choice, made if there is none, where the command reads saves in S3 itself."""
+    """The execution's choice, made if there is none, where the command reads saves in S3 itself.
 
-    def take_latest() -> Taken | None:
-        save = root.latest()
-        return None if save is None else Taken(save, save.path)
+    :raises BadDataError: a part of the save is gone.
+    """
+    from slurm_dispatch.s3.manifest import check_published
+
+    def take(save: Save) -> str:
+        path = save.publication.path
+        check_published(root, path, root.save_objects(path, root.bucket.deadline()))
+        return save.path
 
     def begin(start_from: str) -> str:
         if not is_place(start_from):
@@ -243,15 +256,38 @@ def choose_remote(root: S3Root, place: Place, *, start_from: str | None, again: 
         return foreign.path
 
     return choose_by(
-        root, place.attempt, take_latest, epoch=place.epoch, start_from=start_from, again=again,
-        look=lambda choice: _still_there(root, choice), begin=begin,
-    )
+        root, place.attempt, lambda: _taken(root, take), epoch=place.epoch, start_from=start_from, again=again,
+        look=lambda choice: _is_there(root, choice), begin=begin,
+    )  # fmt: skip
 
 
-def _still_there(root: S3Root, choice: Choice) -> bool:
-    """Whether what was chosen can still be read; that of a first start, and what a person named in S3, always can."""
+def _taken(root: S3Root, take: Callable[[Save], str], *, fallback: bool = False) -> Taken | None:
+    """The latest save, once it is taken; asked for again as long as it goes meanwhile.
+
+    :param take: returns its path.
+    :raises BadDataError: a part of it is gone, and it is the latest still.
+    """
+    for _ in range(TAKES):
+        save = root.latest(fallback=fallback)
+        if save is None:
+            return None
+        try:
+            return Taken(save, take(save))
+        except AbsentError:
+            say(f"the save of {save.publication.name} went while it was brought here; asking for the latest again")
+        except BadDataError:
+            # The run that wrote it may live, and its saver remove it: then another one is the latest by now.
+            now = root.latest(fallback=fallback)
+            if now is None or now.publication == save.publication:
+                raise
+    raise TransientError(f"the latest save of {show(root.path)} went each of {TAKES} times that it was brought")
+
+
+def _is_there(root: S3Root, choice: Choice) -> bool:
+    """Whether what was chosen can still be resumed from; that of a first start, and what a person named in S3, always
+    can."""
     if choice.source is None:
-        return choice.resume is None or is_place(choice.resume) or os.path.lexists(choice.resume)
+        return (choice.resume is not None and is_place(choice.resume)) or is_there(choice)
     return bool(root.save_objects(parse_name(choice.source).path, root.bucket.deadline(), first=1))
 
 

@@ -38,7 +38,9 @@ if TYPE_CHECKING:
 PAUSE_S = 0.2
 """Between two looks of a rank that waits for the first one's choice."""
 REMOTE_PAUSE_S = 1.0
-"""The same where each look is a request to a store in S3."""
+REMOTE_PAUSE_S_MAX = 10.0
+"""The same where each look is several requests to a store in S3, which cost money: hundreds of ranks may wait for a
+download of minutes. From look to look the pause becomes a fifth longer."""
 _WAITED = "see what rank 0 said; is the root on a filesystem that all nodes share?"
 _WAITED_REMOTE = (
     "see what rank 0 said; --timeout must cover the download of the save, and --from be one folder for a host's tasks"
@@ -349,6 +351,8 @@ def _wait(
                 hint=_WAITED_REMOTE if local.is_remote(place) else _WAITED,
             )
         time.sleep(pause_s)
+        if local.is_remote(place):
+            pause_s = min(pause_s * 1.2, REMOTE_PAUSE_S_MAX)
 
 
 def low_space(folder: str, choice: Choice) -> str | None:

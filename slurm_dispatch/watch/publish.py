@@ -126,6 +126,9 @@ class Publisher:
         self._seen_any = False
         self._unreported: list[int] = []
         self._removed: list[str] = []
+        self._unthinned = False
+        self.hurried = False
+        """The command was told to stop, and this may be killed soon: where thinning takes long there is none."""
 
     def begin(self) -> None:
         """Look at what this execution has published already.
@@ -166,6 +169,9 @@ class Publisher:
                     raise
                 time.sleep(PAUSE_S)
                 continue
+            if self._unthinned and not self.hurried:
+                self._unthinned = False
+                self._thin()
             result.published, self._unreported = self._unreported, []
             result.removed, self._removed = self._removed, []
             return result
@@ -300,7 +306,10 @@ class Publisher:
         self._own.append((step, name))
         self._unreported.append(step)
         say(f"published step {step}: {text}")
-        self._thin()
+        if self.root.takes_links:
+            self._thin()  # at once: a disk has room for so many saves
+        else:
+            self._unthinned = True  # once all is published that can be: in S3 it takes its time
 
     def _thin(self) -> None:
         if not self.options.thin:

@@ -108,6 +108,8 @@ class Serving:
         while True:
             failed, result = self._scan_once()
             looks += 1
+            if result.published:  # what another save took is not taken from this one's time
+                ends_at = time.monotonic() + options.settle_s + LAST_PAUSE_S
             tries = tries + 1 if failed else 0
             if failed and tries >= LAST_TRIES:
                 break
@@ -166,6 +168,7 @@ class Serving:
                 self._assume = False
             elif word == b"hurry":
                 self._assume = False
+                self._publisher.hurried = True
                 self._interval_s = min(self._interval_s, HURRY_S)
                 self._retry_s = min(self._retry_s, HURRY_S)
             elif word == b"last":

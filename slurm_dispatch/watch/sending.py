@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
 FOLDER = ".dispatch"
+"""In the folder that the execution saves into on a host: what is ours."""
 PREFIX = "sending-"
 
 
@@ -63,4 +64,4 @@ def _is_anothers(folder: str, name: str) -> bool:
     return said.host == os.uname().nodename and said != this_process(os.getpid()) and not is_gone(said)
 
 
-__all__ = ["announced"]
+__all__ = ["FOLDER", "announced"]

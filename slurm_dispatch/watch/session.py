@@ -81,6 +81,7 @@ class Session:
             node_folder=None if prepared.run is None else environment.get(NODE_FOLDER),
         )
         self._looked_from: float | None = None
+        self._moved_at = 0.0
         self._silence: Silence | None = None
         if options.stall_s and not self.over:
             self._silence = Silence(options.stall_s)
@@ -108,11 +109,16 @@ class Session:
 
     @property
     def moving_until(self) -> float:
-        """Until when an upload that goes on may say nothing (monotonic); 0 without one."""
+        """Until when an upload that goes on may say nothing, or what comes after one that has ended (monotonic); 0
+        without one."""
         scanner = self._scanner
-        if scanner is None or not scanner.moving_until:
-            return 0.0
-        return scanner.moving_until + self.options.timeout_s
+        until = self._moved_at if scanner is None else max(self._moved_at, scanner.moving_until)
+        return until + self.options.timeout_s if until else 0.0
+
+    @property
+    def uploading(self) -> bool:
+        """Whether an upload goes on now."""
+        return self._scanner is not None and self._scanner.moving_until > 0
 
     def begins(self) -> None:
         """The command starts now: from here on ``--stall`` counts."""
@@ -250,6 +256,8 @@ class Session:
         kind = event["e"]
         if kind == "end":
             self._end_of_scan(event, now)
+        elif kind == "moves":
+            self._moved_at = now
         elif kind == "finish":
             self.finish = -1 if event["status"] is None else int(event["status"])
         elif kind == "last":

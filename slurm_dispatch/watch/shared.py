@@ -87,6 +87,7 @@ class SharedSaves:
         self.directory = directory
         self.options = options
         self.alive = alive
+        self.hurried = False
         self._clock = clock
         self._nothing_s = nothing_s
         self._began = clock()

@@ -174,6 +174,8 @@ class Supervision:
         clean = status == 0 and not self._stopping.begun
         self._session.tell("assume" if clean else "prove")
         self._session.tell("last")
+        if self._session.uploading and self._stopping.begun:
+            say("an upload is under way; what Slurm's KillWait does not leave time for is not published")
         wait_s = self._options.timeout_s + self._options.settle_s if clean else self._options.timeout_s
         if self._stopping.begun:
             wait_s = min(wait_s, STOPPED_LAST_S)

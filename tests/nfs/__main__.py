@@ -9,7 +9,7 @@ from pathlib import Path
 
 from tests.nfs.boot import HEAD, LATE, OPTIONS, boot, row
 
-LATE_PUBLICATIONS = 5
+LATE_PUBLICATIONS = 3
 
 
 def main() -> int:

@@ -15,8 +15,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from slurm_dispatch.store import best, choice, folders, keep, root, whole
-from slurm_dispatch.watch import turn
+from slurm_dispatch.store import best, choice, folders, keep, notes, root, whole
 from tests.nfs import server
 from tests.nfs.window import measure
 from tests.store.kinds import NFS_MOUNTS
@@ -65,7 +64,7 @@ def main(path: str) -> None:
 
 
 def _mutate() -> None:
-    for module in (best, choice, keep, root, turn, whole):
+    for module in (best, choice, keep, notes, root, whole):
         assert module.is_listed is folders.is_listed  # type: ignore[attr-defined]
         module.is_listed = os.path.lexists  # type: ignore[attr-defined]
 

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 from slurm_dispatch.model.publication import Publication
 from slurm_dispatch.store.root import open_root
 from tests.store.scene import FIRST, OLD, save
+from tests.uml.channel import tell
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -52,11 +53,13 @@ def measure(here: str, there: str, publications: int) -> dict[str, Any]:
                 time.sleep(0.01)
         taken.append(time.monotonic() - began)
         looks.append(number)
+        tell("seen", step=step)  # where it takes long, the host must hear that it goes on
     pub = os.path.join(reader.path, "pub")
     folder = os.open(pub, os.O_RDONLY | os.O_DIRECTORY)
     try:
         name, began = publish(publications + 1, lambda _: os.listdir(folder))
         held = _until(began, lambda: name in os.listdir(folder))
+        tell("seen", step=publications + 1)
     finally:
         os.close(folder)
     name, began = publish(publications + 2, lambda name: os.path.lexists(os.path.join(pub, name)))

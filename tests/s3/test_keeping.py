@@ -234,3 +234,20 @@ def test_a_removal_that_begins_during_a_download(root: S3Root, stub: Stub, tmp_p
     with pytest.raises(AbsentError, match="went while"):
         download(root, one, str(tmp_path / "copy"), moving=removes)
     assert list(tmp_path.iterdir()) == []
+
+
+def test_a_removal_of_many_objects(root: S3Root, stub: Stub) -> None:
+    """Many at once, and still in order: the manifest, what is small, and what is large."""
+    path = kept(root, 1)
+    for number in range(60):
+        stub.objects[f"run/{path.decode()}/rng-{number}"] = b"s" * 40
+        stub.objects[f"run/{path.decode()}/shard-{number}"] = b"w" * 4000
+    before = len(stub.requests)
+    assert root.remove(path)
+    gone = [one.key for one in stub.requests[before:] if one.method == "DELETE"]
+    assert gone[0] == f"run/exec/{OLD}/.dispatch/save-checkpoint-1"
+    small = [at for at, key in enumerate(gone) if "/rng-" in key]
+    large = [at for at, key in enumerate(gone) if "/shard-" in key]
+    assert (len(small), len(large)) == (60, 60)
+    assert max(small) < min(large)
+    assert not [key for key in stub.objects if path.decode() in key]

@@ -189,3 +189,10 @@ def test_the_client_is_loaded_when_a_root_is_in_s3_and_not_before() -> None:
     program = "import sys, slurm_dispatch.anyroot, slurm_dispatch.s3.root; print('obstore' in sys.modules)"
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=60, check=True)
     assert done.stdout == "False\n"
+
+
+def test_a_password_in_an_endpoint_is_not_shown(files: dict[str, str]) -> None:
+    found = settings({**files, "AWS_ENDPOINT_URL": "http://me:hidden@s3.example:9000/x"})
+    assert found.endpoint == "http://s3.example:9000/x"
+    assert found.config["endpoint"] == "http://me:hidden@s3.example:9000/x"
+    assert "hidden" not in repr(found)

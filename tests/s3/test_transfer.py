@@ -19,6 +19,7 @@ from slurm_dispatch.errors import (
     CannotCreateError,
     DeniedError,
     StoreError,
+    TransientError,
 )
 from slurm_dispatch.s3 import bucket as buckets
 from slurm_dispatch.s3 import transfer
@@ -177,6 +178,18 @@ def test_a_store_that_hangs(stub: Stub, root: S3Root, source: Path, monkeypatch:
     stub.fault("wait", key="deep/x", seconds=5.0)
     with pytest.raises(AmbiguousError, match="not done in"):
         upload(root, OLD, str(source))
+
+
+@pytest.mark.parametrize("methods", [("PUT",), ("PUT", "HEAD")])
+def test_a_store_that_goes_away_is_said_soon(
+    stub: Stub, opened: Callable[..., S3Root], source: Path, monkeypatch: pytest.MonkeyPatch, methods: tuple[str, ...]
+) -> None:
+    """And not when a file of its size should have been there at the slowest: of 100 GB that is days."""
+    monkeypatch.setattr(transfer, "FILE_S", 20.0)
+    for method in methods:
+        stub.fault("drop", method=method, key="deep/x")
+    with pytest.raises(TransientError, match=r"uploading .*deep/x|looking at .*deep/x.*: not done in 1 s"):
+        upload(opened(timeout_s=1.0), OLD, str(source))
 
 
 def test_a_store_that_loses_what_it_took(stub: Stub, root: S3Root, source: Path) -> None:

@@ -24,6 +24,9 @@ from slurm_dispatch.watch.turn import claim_run, end_run, last_run, read_end, th
 from tests.store.scene import FIRST, NEW, OLD, SECOND
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from slurm_dispatch.store.choice import Choice
     from slurm_dispatch.store.roots import Root
     from tests.store.kinds import Store
 
@@ -280,17 +283,27 @@ def test_a_choice_and_the_runs_of_an_execution(store: Store) -> None:
     store.root.publish(FIRST, 5, path, attempt=OLD)
     store.root.make_execution(NEW)
 
-    def latest() -> Taken | None:
-        save = store.root.latest()
-        return None if save is None else Taken(save, save.path)
+    def latest(root: Root) -> Callable[[], Taken | None]:
+        def find() -> Taken | None:
+            save = root.latest()
+            return None if save is None else Taken(save, save.path)
 
-    made = choose_by(store.root, NEW, latest, epoch=SECOND, look=lambda _: True)
+        return find
+
+    def there(choice: Choice | None) -> Choice:
+        assert choice is not None
+        assert choice.resume is not None
+        return replace(choice, resume=store.there(choice.resume))
+
+    made = choose_by(store.root, NEW, latest(store.root), epoch=SECOND, look=lambda _: True)
+    assert (made.step, made.resume) == (5, path)
     store.root.publish(FIRST, 6, store.save(OLD, "checkpoint-6"), attempt=OLD)
-    assert choose_by(store.again(), NEW, latest, epoch=SECOND, look=lambda _: True) == made
-    assert (read_choice(store.again(), NEW), made.step, made.resume) == (made, 5, path)
-    again = choose_by(store.again(), NEW, latest, epoch=SECOND, again=True)
+    other = store.again()
+    assert choose_by(other, NEW, latest(other), epoch=SECOND, look=lambda _: True) == there(made)
+    assert read_choice(store.again(), NEW) == there(made)
+    again = choose_by(other, NEW, latest(other), epoch=SECOND, again=True)
     assert (again.turn, again.step) == (2, 6)
-    assert read_choice(store.root, NEW) == again
+    assert there(read_choice(store.root, NEW)) == again
     me = this_process(os.getpid())
     assert last_run(store.root, NEW) is None
     assert claim_run(store.root, NEW, 1, me)

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from slurm_dispatch.durable import open_folder
-from slurm_dispatch.errors import StoreError
+from slurm_dispatch.errors import StoreError, store_error
 from slurm_dispatch.store import gc as collecting
 from slurm_dispatch.store import outranked, thin, tree
 from slurm_dispatch.store import root as rooting
@@ -47,6 +47,8 @@ def in_place(patch: Patch) -> None:
             remove_tree(parent, name)
         except FileNotFoundError:
             return False
+        except OSError as error:
+            raise store_error(error, "removing", relative) from error
         finally:
             os.close(parent)
         return True
@@ -68,6 +70,8 @@ def temporary_in_place(patch: Patch) -> None:
             remove_tree(parent, name)
         except FileNotFoundError:
             return False
+        except OSError as error:
+            raise store_error(error, "removing", relative) from error
         finally:
             os.close(parent)
         return True

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import re
@@ -146,23 +147,24 @@ def test_a_save_that_is_never_seen_is_gone(root: CheckpointRoot, error: str) -> 
 
 
 @pytest.mark.parametrize("kind", ["folder", "file"])
-def test_a_save_that_is_seen_and_not_listed_is_gone(
+def test_a_save_that_is_seen_and_is_not_in_its_folder_is_gone(
     root: CheckpointRoot, monkeypatch: pytest.MonkeyPatch, kind: str
 ) -> None:
-    """C111: a client may remember for a minute what another host has removed; a fresh listing has it not."""
+    """C111: a client may remember for a minute what another host has removed; its folder, opened anew, has it not."""
     path = _published(root)
     if kind == "file":
         path = os.path.join(root.make_execution(OLD), "last.pt")
         Path(path).write_bytes(b"weights")
         root.publish(FIRST, 6, path, attempt=OLD)
-    listed = os.listdir
+    looked = os.lstat
 
-    def without(folder: str | bytes | int) -> list[str]:
-        names = listed(folder)
-        return [name for name in names if os.fsencode(name) != os.fsencode(os.path.basename(path))]
+    def without(name: str | bytes, *, dir_fd: int | None = None) -> os.stat_result:
+        if dir_fd is not None and os.fsencode(name) == os.fsencode(os.path.basename(path)):
+            raise FileNotFoundError(errno.ENOENT, "not there", name)
+        return looked(name, dir_fd=dir_fd)
 
     assert root.latest() is not None
-    monkeypatch.setattr(os, "listdir", without)
+    monkeypatch.setattr(os, "lstat", without)
     monkeypatch.setattr(rooting, "FRESH_WAITS_S", (0.0, 0.0))
     with pytest.raises(BadDataError, match="is gone"):
         root.latest()

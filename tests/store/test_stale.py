@@ -27,6 +27,8 @@ def test_a_look_that_missed_the_newest_spoils_no_later_one(tmp_path: Path, monke
 
     def list_stale(folder: int) -> list[str]:
         names = list_folder(folder)
+        if newest.name not in names:
+            return names  # another folder
         return [name for name in names if name != newest.name] if stale and stale.pop() else names
 
     def count(name: str | bytes, *words: Any, **more: Any) -> int:
