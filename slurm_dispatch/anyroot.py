@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import functools
 import os
 from typing import TYPE_CHECKING, Union
 
-from slurm_dispatch.errors import StoreError, UsageError, show
+from slurm_dispatch.errors import BadDataError, StoreError, show
 from slurm_dispatch.s3.place import is_place
 from slurm_dispatch.store.findings import findings as posix_findings
+from slurm_dispatch.store.keep import bring, kept_path
 from slurm_dispatch.store.manifest import SaveState, manifest_of, read_manifest, state_of, write_manifest
 from slurm_dispatch.store.root import CheckpointRoot, open_root
 from slurm_dispatch.store.saves import check_length, check_save, relative_save
@@ -21,6 +23,7 @@ if TYPE_CHECKING:
 
     from slurm_dispatch.model.publication import Publication
     from slurm_dispatch.s3.root import S3Root
+    from slurm_dispatch.store.best import Take
     from slurm_dispatch.store.roots import Finding, Root
     from slurm_dispatch.store.sound import Found
     from slurm_dispatch.store.space import Space
@@ -95,15 +98,56 @@ def states_of(root: AnyRoot, publications: Sequence[Publication]) -> list[SaveSt
     return states
 
 
-def open_folder_root(root: str, *, say: Callable[[str], None] | None = None) -> CheckpointRoot:
-    """The root at a folder, for what is done with folders only.
+def taker(root: AnyRoot, attempt: str) -> Take | None:
+    """How ``store.best`` takes a save into an execution's ``best/``; ``None`` for its own way, links in a folder."""
+    if isinstance(root, CheckpointRoot):
+        return None
+    from slurm_dispatch.s3.best import take_best
 
-    :raises UsageError: it is in S3.
-    :raises StoreError: it is not there or is no folder.
+    return functools.partial(take_best, root, attempt, say=root.say)
+
+
+def check_there(root: AnyRoot, publication: Publication) -> None:
+    """Refuse a save that is missing or empty.
+
+    :raises BadDataError: naming it.
     """
-    if is_place(root):
-        raise UsageError(f"checkpoint root {show(root)}: this is for roots that are folders in this version")
-    return open_root(root, say=say)
+    if isinstance(root, CheckpointRoot):
+        check_save(root.raw, publication.path)
+    else:
+        root.check_save(publication.path, root.bucket.deadline())
+
+
+def bring_again(
+    root: AnyRoot, publication: Publication, attempt: str, *, say: Callable[[str], None] | None = None
+) -> bytes:
+    """Make ``exec/<attempt>/kept/<name>`` of a published save, to be published: links, or copies made by the store.
+
+    See :func:`slurm_dispatch.store.keep.bring`.
+
+    :param attempt: a new one, of an execution that never runs.
+    :raises BadDataError: the save is empty, its new path is too long to be published, or nothing tells whether a save
+        in S3 is all there.
+    :raises AbsentError, TransientError: it went or changed meanwhile.
+    """
+    if isinstance(root, CheckpointRoot):
+        return bring(root, publication, attempt)
+    from slurm_dispatch.s3.manifest import read_manifest as s3_manifest
+    from slurm_dispatch.s3.manifest import record
+    from slurm_dispatch.s3.transfer import copy_save
+
+    kept = kept_path(attempt, os.path.basename(publication.path))
+    check_length(kept, root.name_max())
+    before = s3_manifest(root, publication.path)
+    if before is None:
+        raise BadDataError(
+            f"save {show(publication.path)} has no manifest: a removal that was killed leaves as much",
+            hint="copy it to a place of its own, look at it, and give that to --start-from of a new job",
+        )
+    root.prove(attempt)
+    copy_save(root, publication.path, kept, say=say)
+    record(root, kept, before.proof)
+    return kept
 
 
 def inspect(root: AnyRoot, publication: Publication) -> Found:

@@ -84,7 +84,7 @@ def _passing(root: AnyRoot, save: Save, *, fallback: bool) -> tuple[Save, Found]
         which = f"step {publication.step}, {show(publication.path)}"
         if found.condition in PASS:
             say(f"checked {which}: {found.files} files, {size(found.size)}, none cut off; {found.why}")
-            return Save(publication, f"{root.path}/{os.fsdecode(publication.path)}"), found
+            return Save(publication, root.path_of(publication.path)), found
         if not fallback:
             raise BadDataError(
                 f"publication {publication.name} is the latest of {show(root.path)} and its save "

@@ -88,9 +88,7 @@ def result_of(key: str, state: State) -> Result:
     :raises StoreError: it could not be looked.
     """
     from slurm_dispatch.anyroot import open_store
-    from slurm_dispatch.store.best import read_best
-    from slurm_dispatch.store.folders import is_listed
-    from slurm_dispatch.store.root import CheckpointRoot
+    from slurm_dispatch.store.best import is_best_there, read_best
 
     execution = completed(key, state)
     if not state.spec.root:
@@ -104,10 +102,10 @@ def result_of(key: str, state: State) -> Result:
         raise BadDataError(f"job {key} completed in {show(directory)}, which is gone", hint="somebody removed it")
     own = [one for one in root.listing() if one.attempt == attempt]
     save = _newest_there(root, own)
-    best = read_best(root, attempt) if isinstance(root, CheckpointRoot) else None
+    best = read_best(root, attempt)
     return Result(
-        key, epoch, attempt, directory, None if save is None else f"{root.path}/{os.fsdecode(save.path)}",
-        own[0].step if own else None, None if best is None or not is_listed(os.fsencode(best.path)) else best.path,
+        key, epoch, attempt, directory, None if save is None else root.path_of(save.path),
+        own[0].step if own else None, None if best is None or not is_best_there(root, best) else best.path,
     )
 
 

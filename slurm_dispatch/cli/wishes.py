@@ -61,18 +61,24 @@ class Bench:
         return user_name(self._folder_of(key).uid)
 
     def as_owner(
-        self, key: str, work: Callable[[Record], dict[str, Any]], *, submits: bool = False
+        self,
+        key: str,
+        work: Callable[[Record], dict[str, Any]],
+        *,
+        submits: bool = False,
+        more_s: float = 0.0,
     ) -> dict[str, Any]:
         """``work`` on the record in a child with its owner's rights, and with a deadline.
 
         :param submits: it may call sbatch, and uses :meth:`view`.
+        :param more_s: what it may take beside that.
         :returns: what ``work`` gave, by way of JSON.
         :raises NothingThereError: the job has just been removed.
         """
         found = self._folder_of(key)
         record = self.folder.record(key)
         site = self.site
-        deadline_s = site.owner_timeout_s + QUESTIONS * site.query_timeout_s
+        deadline_s = site.owner_timeout_s + QUESTIONS * site.query_timeout_s + more_s
         if submits:
             deadline_s += site.submit_timeout_s
             self.view()  # before the child is made, which has a deadline and hands nothing of it on

@@ -14,6 +14,7 @@ from concurrent.futures import Future
 from typing import TYPE_CHECKING, Any
 
 from slurm_dispatch.api import Execution, execution
+from slurm_dispatch.s3.place import is_place
 
 if TYPE_CHECKING:
     from slurm_dispatch.model.publication import Publication
@@ -30,7 +31,8 @@ def async_save(
 ) -> Future[Publication | None]:
     """``torch.distributed.checkpoint.async_save``, published by rank 0 when it is done. Called on every rank.
 
-    :param checkpoint_id: the folder of the save, in the execution's folder; each step needs one of its own.
+    :param checkpoint_id: the folder of the save, in the execution's folder; each step needs one of its own. For a
+        root in S3 all ranks of a save are on one host, or write to ``s3://...`` itself.
     :param this: the execution; by default :func:`slurm_dispatch.execution`.
     :param sync: fsync the save's own files before it is published.
     :param options: of ``async_save`` itself.
@@ -40,7 +42,9 @@ def async_save(
     import torch.distributed.checkpoint as dcp
 
     here = this or execution()
-    folder = os.path.abspath(os.fspath(checkpoint_id))
+    folder = os.fspath(checkpoint_id)
+    if not is_place(folder):
+        folder = os.path.abspath(folder)
     answer = dcp.async_save(state_dict, checkpoint_id=folder, **options)
     saving: Future[Any] = getattr(answer, "upload_completion", answer)
     return publish_when_done(saving, folder, step, this=here, sync=sync, alone=bool(options.get("no_dist")))

@@ -34,6 +34,8 @@ class Hooks:
         trainer.fit(model, ckpt_path=dispatch.ckpt_path)
 
     :param root: the checkpoint root; by default ``DISPATCH_CHECKPOINT``.
+    :param from_dir: for a root in S3, as ``dispatch-watch --from``, whose folder is the default: a folder of this
+        host below which Lightning saves. Without one ``dirpath`` and ``ckpt_path`` are ``s3://...``.
     :param sync: fsync the save's own files before it is published.
     :param allow_step_back: publish steps below the one resumed from.
     :ivar dirpath: the execution's folder, ``DISPATCH_DIR``.
@@ -46,8 +48,15 @@ class Hooks:
     dirpath: str
     ckpt_path: str | None
 
-    def __init__(self, *, root: str | None = None, sync: bool = False, allow_step_back: bool = False) -> None:
-        self.execution: Execution = execution(root=root)
+    def __init__(
+        self,
+        *,
+        root: str | None = None,
+        from_dir: str | os.PathLike[str] | None = None,
+        sync: bool = False,
+        allow_step_back: bool = False,
+    ) -> None:
+        self.execution: Execution = execution(root=root, from_dir=from_dir)
         self.dirpath = self.execution.directory
         self.ckpt_path = self.execution.resume
         self._publishing = Publishing(self.execution, PATTERN, sync=sync, allow_step_back=allow_step_back)
@@ -94,7 +103,7 @@ class Hooks:
                 best = self._carried(saves, state or {})
             best = trainer.strategy.broadcast(best)
             if state is not None and best is not None:
-                _point(state, saves, best)
+                _point(state, saves, self._here(trainer, best))
 
     def _publish(self, trainer: Any, path: str) -> None:
         step = trainer.global_step
@@ -109,6 +118,13 @@ class Hooks:
                     path, step, metric=saves.monitor, score=float(saves.best_model_score),
                     greater_is_better=saves.mode == "max",
                 )
+
+    def _here(self, trainer: Any, best: Best) -> Best:
+        """Of a root in S3 each host needs it: its first process brings it, and the others find it there."""
+        if trainer.local_rank == 0:
+            best = self.execution.bring_best(best)
+        trainer.strategy.barrier()
+        return self.execution.bring_best(best)
 
     def _carried(self, saves: Any, state: dict[str, Any]) -> Best | None:
         greater = saves.mode == "max"

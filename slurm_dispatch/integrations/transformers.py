@@ -14,8 +14,9 @@ import os
 from typing import TYPE_CHECKING, Any
 
 from slurm_dispatch.api import Execution, execution
-from slurm_dispatch.errors import BadDataError, StoreError
+from slurm_dispatch.errors import BadDataError, StoreError, UsageError, show
 from slurm_dispatch.integrations.patience import Publishing
+from slurm_dispatch.s3.place import is_place
 
 if TYPE_CHECKING:
     from slurm_dispatch.store.best import Best
@@ -32,6 +33,8 @@ class Hooks:
         trainer.train(resume_from_checkpoint=dispatch.resume_from_checkpoint)
 
     :param root: the checkpoint root; by default ``DISPATCH_CHECKPOINT``.
+    :param from_dir: for a root in S3, as ``dispatch-watch --from``, whose folder is the default: a folder of this
+        host below which the Trainer saves. It saves to folders only.
     :param sync: fsync the save's own files before it is published.
     :param allow_step_back: publish steps below the one resumed from.
     :ivar output_dir: the execution's folder, ``DISPATCH_DIR``.
@@ -44,8 +47,20 @@ class Hooks:
     output_dir: str
     resume_from_checkpoint: str | None
 
-    def __init__(self, *, root: str | None = None, sync: bool = False, allow_step_back: bool = False) -> None:
-        self.execution: Execution = execution(root=root)
+    def __init__(
+        self,
+        *,
+        root: str | None = None,
+        from_dir: str | os.PathLike[str] | None = None,
+        sync: bool = False,
+        allow_step_back: bool = False,
+    ) -> None:
+        self.execution: Execution = execution(root=root, from_dir=from_dir)
+        if is_place(self.execution.directory):
+            raise UsageError(
+                f"the Trainer saves to folders, and {show(self.execution.root)} is in S3",
+                hint="start it with dispatch-watch --from DIR, or give from_dir=DIR",
+            )
         self.output_dir = self.execution.directory
         self.resume_from_checkpoint = self.execution.resume
         self._publishing = Publishing(self.execution, PATTERN, sync=sync, allow_step_back=allow_step_back)
@@ -60,6 +75,10 @@ class Hooks:
         best = _from_rank_0(best)
         if best is None:
             return
+        from accelerate import PartialState
+
+        with PartialState().local_main_process_first():  # of a root in S3 each host needs it
+            best = self.execution.bring_best(best)
         state.best_metric = best.score
         state.best_global_step = best.step
         state.best_model_checkpoint = best.path

@@ -23,6 +23,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from slurm_dispatch import __version__
 from slurm_dispatch.errors import (
+    AbsentError,
     AmbiguousError,
     BadDataError,
     ConfigurationError,
@@ -37,7 +38,7 @@ from slurm_dispatch.s3.deadline import Deadline, Late
 from slurm_dispatch.s3.trouble import classed, code_of, passes, said
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator
 
     from slurm_dispatch.s3.place import Place
     from slurm_dispatch.s3.settings import Settings
@@ -53,6 +54,8 @@ PART_BYTES = 16 << 20
 """Of a file that is sent in parts; S3 takes no less than 5 MiB but for the last (API reference, UploadPart)."""
 PARTS_MAX = 9_000
 """S3 takes 10,000."""
+COPY_BYTES_MAX = 2 << 30
+"""Of one object that the store copies itself, in one request, which ends in :data:`LARGE_REQUEST_TIMEOUT_S`."""
 PARTS_AT_ONCE = 4
 """Of one file."""
 SENDING_BYTES = 64 << 20
@@ -258,6 +261,35 @@ class Bucket:
 
         return self._again(deadline, "looking at", key, ask)
 
+    def copy(self, source: str, target: str, size: int, deadline: Deadline) -> None:
+        """Make an object of another one of the bucket, with its metadata; one that is there is replaced by it.
+
+        The store copies up to :data:`COPY_BYTES_MAX` itself (API reference, CopyObject: at most 5 GB); a larger one
+        goes through here.
+
+        :raises AbsentError: the source is not there.
+        """
+        if size <= COPY_BYTES_MAX:
+            large = self._store(large=True)
+            self._again(
+                deadline, "copying", source, lambda: self._library.copy(large, source, target, overwrite=True)
+            )
+            return
+        token = (self.sent(source, deadline) or (0, ""))[1]
+        part = max(PART_BYTES, -(-size // PARTS_MAX))
+        more = {"attributes": {TOKEN: token}, "chunk_size": part, "max_concurrency": PARTS_AT_ONCE}
+
+        def body() -> Iterator[bytes]:
+            for start in range(0, size, part):
+                found = self.part(source, start, min(part, size - start), deadline, large=True)
+                if found is None:
+                    raise AbsentError(f"object {self._shown(source)} is gone")
+                yield found
+
+        self._again(
+            deadline, "copying", source, lambda: self._library.put(self._store(large=True), target, body(), **more)
+        )
+
     def _put_file(self, key: str, file: str, token: str, part: int) -> None:
         more = {"attributes": {TOKEN: token}, "chunk_size": part, "max_concurrency": _at_once(part)}
         self._library.put(self._store(large=True), key, Path(file), **more)
@@ -323,10 +355,10 @@ class Bucket:
             raise
 
     def _classed(self, error: Exception, doing: str, key: str) -> StoreError:
-        return classed(error, doing, f"s3://{self.place.bucket}/{key}", self.endpoint)
+        return classed(error, doing, self.place.address(key), self.endpoint)
 
     def _shown(self, key: str) -> str:
-        return show(f"s3://{self.place.bucket}/{key}")
+        return show(self.place.address(key))
 
     @property
     def _library(self) -> Any:

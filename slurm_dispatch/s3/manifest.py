@@ -49,7 +49,7 @@ def read_manifest(root: S3Root, path: bytes) -> Manifest | None:
     """
     key = _key(root, path)
     content = root.bucket.read(key, root.bucket.deadline(), length=SIZE_MAX)
-    return None if content is None else parse(content, path, f"s3://{root.place.bucket}/{key}")
+    return None if content is None else parse(content, path, root.place.address(key))
 
 
 def forget_manifest(root: S3Root, path: bytes) -> None:

@@ -35,6 +35,10 @@ class S3Notes:
             raise CorruptError(f"reading {self.shown(name)}: it is longer than {limit} bytes")
         return content
 
+    def replace(self, name: str, content: bytes) -> None:
+        """Leave the note in place of one of that name: a put of the whole object."""
+        self._bucket.replace(f"{self._folder}/{name}", content, self._bucket.deadline())
+
     def names(self) -> list[str]:
         """The names of all notes."""
         found = self._bucket.below(self._folder, self._bucket.deadline())
@@ -42,7 +46,7 @@ class S3Notes:
 
     def shown(self, name: str) -> str:
         """``s3://bucket/...``."""
-        return f"s3://{self._bucket.place.bucket}/{self._folder}/{name}"
+        return self._bucket.place.address(f"{self._folder}/{name}")
 
 
 __all__ = ["S3Notes"]

@@ -30,6 +30,10 @@ class Place:
         """The key of what stands at these components below the prefix."""
         return "/".join([self.prefix, *parts] if self.prefix else parts)
 
+    def address(self, key: str) -> str:
+        """``s3://bucket/key`` of a whole key, as people and savers write it."""
+        return f"{SCHEME}{self.bucket}/{key}"
+
 
 def is_place(root: str) -> bool:
     """Whether a root is said to be in S3."""
@@ -54,6 +58,19 @@ def parse_place(root: str) -> Place:
         limit = f"{PREFIX_BYTES_MAX} bytes of prefix at most"
         raise UsageError(f"checkpoint root {show(root)} is too long", hint=limit)
     return Place(bucket, prefix)
+
+
+def parse_save(text: str, what: str) -> Place:
+    """The place of a save, ``s3://bucket/key``: its prefix is the save's key. One slash at the end is left out.
+
+    :param what: how it was given, for messages.
+    :raises UsageError: naming what is wrong with it.
+    """
+    bucket, _, key = text[len(SCHEME) :].partition("/") if is_place(text) else ("", "", "")
+    key = key.removesuffix("/")
+    if not _BUCKET.match(bucket) or not is_plain(key) or len(key.encode("utf-8")) > KEY_BYTES_MAX:
+        raise UsageError(f"{what} {show(text)} names no save in S3", hint="it is s3://BUCKET/KEY")
+    return Place(bucket, key)
 
 
 def is_plain(key: str) -> bool:

@@ -27,11 +27,13 @@ from slurm_dispatch.model.publication import NAME_MAX, Publication, check_path, 
 from slurm_dispatch.s3.bucket import Bucket, check_installed
 from slurm_dispatch.s3.manifest import forget_manifest
 from slurm_dispatch.s3.notes import S3Notes
-from slurm_dispatch.s3.place import KEY_BYTES_MAX, SCHEME, Place, is_plain, parse_place
+from slurm_dispatch.s3.place import KEY_BYTES_MAX, Place, is_plain, parse_place
 from slurm_dispatch.s3.proof import prove
 from slurm_dispatch.s3.settings import settings
+from slurm_dispatch.store.best import begin_removing
 from slurm_dispatch.store.claims import anothers, foreign, outranked
 from slurm_dispatch.store.folders import tries
+from slurm_dispatch.store.outranked import BEST
 from slurm_dispatch.store.published import first_there, latest_gone, named
 from slurm_dispatch.store.root import FRESH_WAITS_S, Highest, Save
 from slurm_dispatch.store.saves import check_length
@@ -144,11 +146,15 @@ class S3Root:
 
     def execution(self, attempt: str) -> str:
         """``s3://bucket/prefix/exec/<attempt>``."""
-        return f"{SCHEME}{self.place.bucket}/{self.place.key('exec', check_attempt(attempt))}"
+        return self.place.address(self.place.key("exec", check_attempt(attempt)))
 
     def make_execution(self, attempt: str) -> str:
         """The same: there are no folders to make."""
         return self.execution(attempt)
+
+    def path_of(self, relative: bytes) -> str:
+        """``s3://...`` of what stands at a path in the root."""
+        return self.place.address(self._save_key(relative))
 
     def notes(self, attempt: str) -> S3Notes:
         """The execution's notes."""
@@ -167,9 +173,9 @@ class S3Root:
     def remove(self, relative: bytes) -> bool:
         """Remove a save, or a name that no one needs; what proves it whole goes first.
 
-        That is its manifest, then its small objects: the markers and indexes of savers are among those. Several go
-        at once, but none before all that have half its size or less. There is no name here under which the rest could
-        be put out of sight.
+        That is its manifest, or what says that it is there as the best one, then its small objects: the markers and
+        indexes of savers are among those. Several go at once, but none before all that have half its size or less.
+        There is no name here under which the rest could be put out of sight.
 
         :param relative: below ``exec/``; whether it may go is the caller's to know.
         :returns: whether something of it was there.
@@ -177,6 +183,9 @@ class S3Root:
         objects = self.save_objects(relative, self.bucket.deadline())
         if objects:
             forget_manifest(self, relative)
+            parts = relative.split(b"/")
+            if len(parts) > 3 and parts[2] == BEST:
+                begin_removing(self, parts[1].decode("ascii"), relative)
         sizes: dict[int, list[str]] = {}
         for meta in objects:
             sizes.setdefault(meta.size.bit_length(), []).append(meta.key)
@@ -260,12 +269,7 @@ class S3Root:
 
         :param first: so many at most.
         """
-        key = self._save_key(relative)
-        found = self.bucket.below(key, deadline, first=first)
-        if found:
-            return found
-        one = self.bucket.look(key, deadline)
-        return [] if one is None else [one]
+        return objects_at(self.bucket, self._save_key(relative), deadline, first=first)
 
     def check_save(self, relative: bytes, deadline: Deadline) -> None:
         """Refuse a save that is missing, has not one byte in it, or whose path is too long here."""
@@ -344,7 +348,7 @@ class S3Root:
 
     def _save(self, name: str) -> Save:
         publication = parse_name(name)
-        return Save(publication, f"{SCHEME}{self.place.bucket}/{self._save_key(publication.path)}")
+        return Save(publication, self.path_of(publication.path))
 
     def _save_key(self, relative: bytes) -> str:
         try:
@@ -391,7 +395,19 @@ class S3Root:
             self._say(message)
 
     def _shown(self, *parts: str) -> str:
-        return show(f"{SCHEME}{self.place.bucket}/{self.place.key(*parts)}")
+        return show(self.place.address(self.place.key(*parts)))
+
+
+def objects_at(bucket: Bucket, key: str, deadline: Deadline, *, first: int | None = None) -> list[Meta]:
+    """The objects of the save whose key is ``key``, in order; one with that very key is a save of one file.
+
+    :param first: so many at most.
+    """
+    found = bucket.below(key, deadline, first=first)
+    if found:
+        return found
+    one = bucket.look(key, deadline)
+    return [] if one is None else [one]
 
 
 def open_s3_root(

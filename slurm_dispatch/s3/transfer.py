@@ -38,7 +38,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
     from concurrent.futures import Future
 
-    from slurm_dispatch.s3.bucket import Meta
+    from slurm_dispatch.s3.bucket import Bucket, Meta
     from slurm_dispatch.s3.root import S3Root
     from slurm_dispatch.store.manifest import Manifest
     from slurm_dispatch.store.whole import Entry, Look
@@ -179,10 +179,12 @@ def download(
     *,
     say: Callable[[str], None] | None = None,
     moving: Callable[[float], None] = lambda _: None,
+    still: Callable[[], bool] = lambda: True,
 ) -> None:
     """Bring the save at ``relative`` to the root to the local path ``target``, durable, whole or not at all.
 
     :param target: absolute; nothing may be there, and the folder above it must be.
+    :param still: see :class:`Source`.
     :raises AbsentError: the save went meanwhile: ask for the latest again.
     :raises BadDataError: it changed meanwhile, a part of it is gone, or it has names that cannot be files.
     :raises CannotCreateError: something is at ``target``.
@@ -190,22 +192,98 @@ def download(
     """
     if os.path.lexists(target):
         raise CannotCreateError(f"{show(target)} is there already", hint="remove it, or give another folder")
-    recorded = read_manifest(root, relative)
-    objects = root.save_objects(relative, root.bucket.deadline())
-    if not objects:
-        raise AbsentError(f"save {show(relative)} of {show(root.path)} is gone")
-    check_as_recorded(root, relative, recorded, objects)
+    source = Source(root, relative, still)
     key = root.place.key(relative.decode("utf-8"))
+    meter = Meter(f"downloading {show(relative)}", say, moving=moving)
+    bring(root.bucket, key, source.objects, target, meter=meter, check=source.check)
+
+
+class Source:
+    """A save in the root, listed before it is read, and :meth:`check` once it was.
+
+    :param still: whether what else proves the save whole is there still, for one without a manifest.
+    :raises AbsentError: it is gone. :raises BadDataError: a part of it is.
+    """
+
+    def __init__(self, root: S3Root, relative: bytes, still: Callable[[], bool]) -> None:
+        self._root = root
+        self._relative = relative
+        self._still = still
+        self._recorded: Manifest | None = read_manifest(root, relative)
+        self.objects = root.save_objects(relative, root.bucket.deadline())
+        if not self.objects:
+            raise AbsentError(f"save {show(relative)} of {show(root.path)} is gone")
+        check_as_recorded(root, relative, self._recorded, self.objects)
+
+    def check(self) -> None:
+        """See that what was read is the save, and not what a removal that had begun has left of it.
+
+        A removal takes the manifest first: one that was there before the listing and is there now proves the listing.
+        A save without one is not being removed while it is the latest, or is not published at all.
+
+        :raises AbsentError: it went meanwhile, or may have. :raises BadDataError: it changed.
+        """
+        root, relative = self._root, self._relative
+        now = root.save_objects(relative, root.bucket.deadline())
+        if self._recorded is not None:
+            stays = read_manifest(root, relative) is not None
+        else:
+            published = [publication.path for publication in root.listing()]
+            stays = relative not in published or published[0] == relative
+        if not stays or not self._still() or set(now) < set(self.objects):
+            raise AbsentError(f"save {show(relative)} of {show(root.path)} went while it was read")
+        if now != self.objects:
+            raise BadDataError(f"save {show(relative)} of {show(root.path)} changed while it was read")
+
+
+def copy_save(
+    root: S3Root,
+    source: bytes,
+    target: bytes,
+    *,
+    say: Callable[[str], None] | None = None,
+    still: Callable[[], bool] = lambda: True,
+) -> None:
+    """Make a second save of one in the same root, within the store. What else is at ``target`` goes.
+
+    :param source: relative to the root, and so is ``target``, of which nobody knows yet.
+    :param still: see :class:`Source`.
+    :raises AbsentError: it went meanwhile. :raises BadDataError: it changed.
+    :raises StoreError: it is not there whole; the same again is safe.
+    """
+    read = Source(root, source, still)
+    here, there = (root.place.key(path.decode("utf-8")) for path in (source, target))
+    meter = Meter(f"copying {show(source)}", say)
+    meter.begin(len(read.objects), sum(meta.size for meta in read.objects))
+
+    def copy(meta: Meta) -> tuple[int, int]:
+        root.bucket.copy(meta.key, there + meta.key[len(here) :], meta.size, _for(meta.size))
+        return 1, meta.size
+
+    _all([functools.partial(copy, meta) for meta in sorted(read.objects, key=lambda one: -one.size)], meter)
+    read.check()
+    _settle(root, target, {there + meta.key[len(here) :]: meta.size for meta in read.objects})
+
+
+def bring(
+    bucket: Bucket, key: str, objects: Sequence[Meta], target: str, *, meter: Meter, check: Callable[[], None]
+) -> None:
+    """Bring the objects of the save whose key is ``key`` to the local path ``target``, durable, whole or not at all.
+
+    :param check: raises if they are not what they were when they were listed; asked once all are on disk.
+    :raises AbsentError, BadDataError, CannotCreateError, StoreError: as :func:`download`.
+    """
+    if os.path.lexists(target):
+        raise CannotCreateError(f"{show(target)} is there already", hint="remove it, or give another folder")
     paths = {meta.key: meta.key[len(key) + 1 :] for meta in objects}
-    _check_names(relative, list(paths.values()))
+    _check_names(key, list(paths.values()))
     parent = os.path.dirname(target)
     temporary = os.path.join(parent, f"{TEMPORARY_PREFIX}{secrets.token_hex(8)}")
-    meter = Meter(f"downloading {show(relative)}", say, moving=moving)
     meter.begin(len(objects), sum(meta.size for meta in objects), RANGE_BYTES)
     try:
         folders = _make(temporary, paths)
-        _all([act for meta in objects for act in _reads(root, meta, _below(temporary, paths[meta.key]))], meter)
-        _check_there(root, relative, objects, recorded)
+        _all([act for meta in objects for act in _reads(bucket, meta, _below(temporary, paths[meta.key]))], meter)
+        check()
         for folder in reversed(folders):
             sync_folder(folder)
         os.rename(temporary, target)
@@ -214,24 +292,6 @@ def download(
         raise store_error(error, "writing", error.filename or temporary) from error
     finally:
         remove_quietly(os.fsencode(temporary))
-
-
-def _check_there(root: S3Root, relative: bytes, objects: Sequence[Meta], recorded: Manifest | None) -> None:
-    """See that what was downloaded is the save, and not what a removal that had begun has left of it.
-
-    A removal takes the manifest first: one that was there before the listing and is there now proves the listing. A
-    save without one is not being removed while it is the latest, or is not published at all.
-    """
-    now = root.save_objects(relative, root.bucket.deadline())
-    if recorded is not None:
-        stays = read_manifest(root, relative) is not None
-    else:
-        published = [publication.path for publication in root.listing()]
-        stays = relative not in published or published[0] == relative
-    if not stays or set(now) < set(objects):
-        raise AbsentError(f"save {show(relative)} of {show(root.path)} went while it was downloaded")
-    if now != objects:
-        raise BadDataError(f"save {show(relative)} of {show(root.path)} changed while it was downloaded")
 
 
 def _files(source: str) -> list[_File]:
@@ -257,6 +317,11 @@ def _files(source: str) -> list[_File]:
     return sorted(files, key=lambda one: (-one.size, one.path))
 
 
+def is_sent(root: S3Root, relative: bytes, source: str) -> bool:
+    """Whether the save at ``relative`` is there, object for file, as :func:`upload` would make it of ``source``."""
+    return _is_sent(root, relative, root.place.key(relative.decode("utf-8")), _files(source))
+
+
 def _known_as(files: Sequence[_File], seen: Look) -> list[_File]:
     tokens = {os.fsdecode(entry.path): _token(entry) for entry in seen.entries}
     return [replace(one, token=tokens.get(one.path, one.token)) for one in files]
@@ -273,11 +338,15 @@ def _check_keys(source: str, key: str, files: Sequence[_File]) -> None:
 
 def _is_sent(root: S3Root, relative: bytes, key: str, files: Sequence[_File]) -> bool:
     """Whether the save in the root is these very files."""
-    deadline = root.bucket.deadline()
-    there = {meta.key: meta.size for meta in root.save_objects(relative, deadline)}
-    return there == {_below(key, one.path): one.size for one in files} and all(
-        root.bucket.sent(_below(key, one.path), deadline) == (one.size, one.token) for one in files
-    )
+    there = {meta.key: meta.size for meta in root.save_objects(relative, root.bucket.deadline())}
+    if there != {_below(key, one.path): one.size for one in files}:
+        return False
+
+    def same(one: _File) -> bool:
+        return root.bucket.sent(_below(key, one.path), root.bucket.deadline()) == (one.size, one.token)
+
+    with ThreadPoolExecutor(FILES_AT_ONCE) as workers:
+        return all(workers.map(same, files))
 
 
 def token_of(file: str) -> tuple[int, str]:
@@ -304,21 +373,21 @@ def _settle(root: S3Root, relative: bytes, wanted: dict[str, int]) -> list[Meta]
         root.bucket.remove(key, deadline)
     for key, size in wanted.items():
         if key not in there or there[key].size != size:
-            raise StoreError(f"object s3://{root.place.bucket}/{show(key)} is not there as it was sent")
+            raise StoreError(f"object {show(root.place.address(key))} is not there as it was sent")
     return [there[key] for key in sorted(wanted)]
 
 
-def _reads(root: S3Root, meta: Meta, file: str) -> list[Callable[[], tuple[int, int]]]:
+def _reads(bucket: Bucket, meta: Meta, file: str) -> list[Callable[[], tuple[int, int]]]:
     """What brings one object, in ranges; the file is there, and as large as it will be."""
     starts = range(0, meta.size, RANGE_BYTES) or [0]
 
     def read(start: int) -> tuple[int, int]:
         length = min(RANGE_BYTES, meta.size - start)
-        body = root.bucket.part(meta.key, start, length, _for(length), large=True)
+        body = bucket.part(meta.key, start, length, _for(length), large=True)
         if body is None:
-            raise AbsentError(f"object s3://{root.place.bucket}/{show(meta.key)} is gone")
+            raise AbsentError(f"object {show(bucket.place.address(meta.key))} is gone")
         if len(body) != length:
-            raise BadDataError(f"object s3://{root.place.bucket}/{show(meta.key)} changed while it was downloaded")
+            raise BadDataError(f"object {show(bucket.place.address(meta.key))} changed while it was downloaded")
         descriptor = os.open(file, os.O_WRONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
         try:
             done = 0
@@ -349,12 +418,12 @@ def _make(temporary: str, paths: dict[str, str]) -> list[str]:
     return list(folders)
 
 
-def _check_names(relative: bytes, paths: Sequence[str]) -> None:
+def _check_names(key: str, paths: Sequence[str]) -> None:
     """Refuse keys of which no files can be made: a name that is a file and a folder, or leads elsewhere."""
     folders = {path[:at] for path in paths for at, letter in enumerate(path) if letter == "/"}
     for path in paths:
         if path in folders or (path and not is_plain(path)):
-            raise BadDataError(f"save {show(relative)} has an object that can be no file: {show(path)}")
+            raise BadDataError(f"save {show(key)} has an object that can be no file: {show(path)}")
 
 
 def _all(acts: Sequence[Callable[[], tuple[int, int]]], meter: Meter) -> None:

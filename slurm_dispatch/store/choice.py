@@ -34,6 +34,8 @@ WISH = "wish-"
 """What a note begins with that says, before it is chosen, what is about to be read where there are no links:
 ``wish-<epoch>-<name of the publication>``."""
 _WISH = re.compile(r"wish-([0-9]{20})-(.+)\Z")
+_ADDRESS = re.compile(r"[a-z0-9]+://")
+"""A save that a person named elsewhere than on a disk; no path in a root has two slashes together."""
 _NAME = re.compile(r"choice(?:-([1-9][0-9]{0,5}))?\Z")
 
 
@@ -66,13 +68,15 @@ def choose(
     again: bool = False,
     copy: bool = False,
     fallback: bool = False,
+    begin: Callable[[str], str] | None = None,
 ) -> Choice:
     """The execution's choice; makes it if there is none yet, or if what was chosen is gone.
 
     Takes the latest save into ``resume/`` (:func:`slurm_dispatch.store.keep.take`). Of many processes that
     choose at once all get the same. ``exec/<attempt>/`` must be there.
 
-    :param start_from: an absolute path made before dispatch, used only while ``pub/`` is empty.
+    :param start_from: a save made before dispatch, used only while ``pub/`` is empty; an absolute path unless
+        ``begin`` knows more.
     :param again: a new turn of the command in the same execution: choose anew (``choice-<n>``).
     :raises BadDataError: as :meth:`CheckpointRoot.latest`; or ``start_from`` is not there.
     """
@@ -80,7 +84,7 @@ def choose(
     def taken() -> Taken | None:
         return take(root, attempt, copy=copy, fallback=fallback)
 
-    return choose_by(root, attempt, taken, epoch=epoch, start_from=start_from, again=again)
+    return choose_by(root, attempt, taken, epoch=epoch, start_from=start_from, again=again, begin=begin)
 
 
 def choose_by(
@@ -92,11 +96,13 @@ def choose_by(
     start_from: str | None = None,
     again: bool = False,
     look: Callable[[Choice], bool] | None = None,
+    begin: Callable[[str], str] | None = None,
 ) -> Choice:
     """:func:`choose`, whatever taking the latest save means in a root.
 
     :param take_latest: makes the latest save one that does not go; ``None`` if there is no publication.
     :param look: whether what was chosen before can still be resumed from: :func:`is_there` unless given.
+    :param begin: makes of ``start_from``, while it is needed, what is written down; :func:`begun_here` unless given.
     """
     before = read_choice(root, attempt)
     if before is not None and not again and (look or is_there)(before):
@@ -104,7 +110,7 @@ def choose_by(
     turn = 1 if before is None else before.turn + 1
     if turn > TURNS_MAX:
         raise BadDataError(f"execution {attempt} has chosen {TURNS_MAX} times")
-    made = _look_for_one(take_latest, turn, epoch, start_from)
+    made = _look_for_one(take_latest, turn, epoch, start_from, begin or begun_here)
     notes = root.notes(attempt)
     name = "choice" if turn == 1 else f"choice-{turn}"
     if notes.leave(name, _render(root, made)):
@@ -177,8 +183,24 @@ def is_there(choice: Choice) -> bool:
     return is_listed(os.fsencode(choice.resume))
 
 
+def begun_here(start_from: str) -> str:
+    """A path on this host, which is there.
+
+    :raises BadDataError: it is not.
+    """
+    if not os.path.isabs(start_from) or not os.path.exists(start_from):
+        raise BadDataError(
+            f"the save to start from, {show(start_from)}, is not there", hint="give an absolute path"
+        )
+    return start_from
+
+
 def _look_for_one(
-    take_latest: Callable[[], Taken | None], turn: int, epoch: int, start_from: str | None
+    take_latest: Callable[[], Taken | None],
+    turn: int,
+    epoch: int,
+    start_from: str | None,
+    begin: Callable[[str], str],
 ) -> Choice:
     taken = take_latest()
     if taken is not None:
@@ -186,11 +208,7 @@ def _look_for_one(
         outranked = publication.epoch > epoch
         return Choice(turn, epoch, taken.path, publication.step, publication.name, outranked)
     if start_from is not None:
-        if not os.path.isabs(start_from) or not os.path.exists(start_from):
-            raise BadDataError(
-                f"the save to start from, {show(start_from)}, is not there", hint="give an absolute path"
-            )
-        return Choice(turn, epoch, start_from, None, None)
+        return Choice(turn, epoch, begin(start_from), None, None)
     return Choice(turn, epoch, None, None, None)
 
 
@@ -214,7 +232,7 @@ def _read(root: Root, notes: Notes, name: str) -> Choice | None:
         return Choice(
             int(body["turn"]),
             parse_epoch(body["epoch"]),
-            None if resume is None else os.path.join(root.path, resume),
+            resume if resume is None or _ADDRESS.match(resume) else os.path.join(root.path, resume),
             None if body["step"] is None else int(body["step"]),
             _text(body["source"]),
             body["outranked"] is True,

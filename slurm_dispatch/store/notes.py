@@ -9,8 +9,8 @@ from __future__ import annotations
 import os
 from typing import TYPE_CHECKING, Protocol
 
-from slurm_dispatch.durable import create_whole, read_regular
-from slurm_dispatch.errors import AbsentError
+from slurm_dispatch.durable import create_whole, read_regular, replace_whole
+from slurm_dispatch.errors import AbsentError, store_error
 from slurm_dispatch.store.folders import is_listed, list_fresh
 
 if TYPE_CHECKING:
@@ -32,6 +32,14 @@ class Notes(Protocol):
         """The note, ``None`` if it is not there.
 
         :raises CorruptError: it is longer than ``limit`` bytes, or no note.
+        """
+
+    def replace(self, name: str, content: bytes) -> None:
+        """Leave the note in place of one of that name, durable: whoever reads it finds the one or the other, whole.
+
+        For what decides nothing: of two who replace one note nobody knows who was first.
+
+        :raises StoreError: it is not known to be there; the same again is safe.
         """
 
     def names(self) -> list[str]:
@@ -68,6 +76,13 @@ class FolderNotes:
             return read_regular(path, limit)
         except AbsentError:
             return None
+
+    def replace(self, name: str, content: bytes) -> None:
+        """See :meth:`Notes.replace`."""
+        try:
+            replace_whole(self._folder, name, content, mode=self._modes().file, sync=True)
+        except OSError as error:
+            raise store_error(error, "writing", self.shown(name)) from error
 
     def names(self) -> list[str]:
         """See :meth:`Notes.names`."""

@@ -194,6 +194,10 @@ class CheckpointRoot:
             self._sync(root, self.raw)
         return self.execution(attempt)
 
+    def path_of(self, relative: bytes) -> str:
+        """The absolute path of what stands at a path in the root."""
+        return os.fsdecode(self._shown(relative))
+
     def notes(self, attempt: str) -> FolderNotes:
         """The execution's notes. Reading one needs nothing; to leave one its folder must be made."""
         return FolderNotes(os.path.join(self.execution(attempt), ".dispatch"), self.modes)

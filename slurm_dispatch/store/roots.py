@@ -39,6 +39,9 @@ class Root(Protocol):
     def owners(self) -> dict[int, str]:
         """The job of each generation that was claimed here, rising."""
 
+    def path_of(self, relative: bytes) -> str:
+        """The absolute path, or the ``s3://...``, of what stands at a path in the root."""
+
     def notes(self, attempt: str) -> Notes:
         """The execution's notes; on a folder its own must be made before one is left."""
 

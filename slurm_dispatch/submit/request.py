@@ -18,7 +18,7 @@ from slurm_dispatch.model.identity import new_key, strip_words
 from slurm_dispatch.model.outcome import Action
 from slurm_dispatch.records.facts import Fact, render
 from slurm_dispatch.records.spec import Spec
-from slurm_dispatch.s3.place import SCHEME, is_place, parse_place
+from slurm_dispatch.s3.place import SCHEME, is_place, parse_place, parse_save
 from slurm_dispatch.slurm.directives import foreign_options, sbatch_options
 from slurm_dispatch.slurm.options import as_argument, from_variables, without_options
 from slurm_dispatch.slurm.resubmit import NOT_REPEATED
@@ -291,10 +291,23 @@ def _place(typed: str, paths: _Paths, *, shared: bool) -> str:
             f"--checkpoint {show(typed)} is in S3, and --shared-checkpoint is for a folder",
             hint="leave --shared-checkpoint out: dispatch-watch --from DIR uploads what the command saves",
         )
+    return str(parse_place(_address(typed, paths, "--checkpoint", "s3://BUCKET/PREFIX")))
+
+
+def _begin(typed: str, paths: _Paths) -> str:
+    """The save that ``--start-from`` means: a path, or one in S3."""
+    if is_place(typed):
+        return str(parse_save(_address(typed, paths, "--start-from", "s3://BUCKET/KEY"), "--start-from"))
+    if re.match(r"[A-Za-z][A-Za-z0-9+.-]*://", typed):
+        raise UsageError(f"--start-from {show(typed)}: a save is a path, or s3://BUCKET/KEY")
+    return paths.expand("--start-from", typed)
+
+
+def _address(typed: str, paths: _Paths, what: str, form: str) -> str:
     rest = typed[len(SCHEME) :].removesuffix("/")
     if {"", ".", ".."} & set(rest.split("/")):
-        raise UsageError(f"--checkpoint {show(typed)} is not plain", hint="it is s3://BUCKET/PREFIX")
-    return str(parse_place(SCHEME + paths.expand("--checkpoint", f"/{rest}")[1:]))
+        raise UsageError(f"{what} {show(typed)} is not plain", hint=f"it is {form}")
+    return SCHEME + paths.expand(what, f"/{rest}")[1:]
 
 
 def _spec(
@@ -341,7 +354,7 @@ def _spec(
         comment=comment,
         rules=tuple(rule.text for rule in settings.rules),
         max_submissions=values["max-submissions"],
-        start_from=None if start_from is None else paths.expand("--start-from", start_from),
+        start_from=None if start_from is None else _begin(start_from, paths),
         host=socket.gethostname(),
         supersedes=None,
         shared_hold_for_s=values["shared-hold-for"],

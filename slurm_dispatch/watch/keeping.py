@@ -20,6 +20,7 @@ from slurm_dispatch.store.saves import check_length
 from slurm_dispatch.store.transfer import transfer
 from slurm_dispatch.store.whole import look
 from slurm_dispatch.watch.local import DIGEST, names_here
+from slurm_dispatch.watch.sending import FOLDER, announced
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -92,9 +93,11 @@ class Uploaded:
 
     What is uploaded are links and copies in ``DIR/<attempt>/.dispatch/sent``, as they are made in a root that is a
     folder, so that neither the saver's rotation nor its next writing disturbs an upload of minutes; they go when it
-    has ended. Where there are no links, it is the saver's own. Nothing else is removed: saves are the saver's.
+    has ended. Where there are no links, it is the saver's own. Nothing else is removed: saves are the saver's. What a
+    training that publishes itself uploads, or has published, is not sent again.
 
-    :param folder: ``DIR/<attempt>``.
+    :param folder: ``DIR/<attempt>``; ``None`` where nobody else of this host publishes for the execution.
+    :param links: false where the saver leaves a save alone until :meth:`keep` is done: then that itself is uploaded.
     :param say: gets progress.
     :param moving: is told that an upload goes on, and for how many seconds it may be silent.
     """
@@ -103,23 +106,26 @@ class Uploaded:
         self,
         root: S3Root,
         attempt: str,
-        folder: str,
+        folder: str | None,
         *,
+        links: bool = True,
         say: Callable[[str], None],
         moving: Callable[[float], None] = lambda _: None,
     ) -> None:
         self._root = root
         self._attempt = attempt
         self._folder = folder
-        self._ours = os.fsencode(os.path.join(folder, ".dispatch"))
+        self._ours = os.fsencode(os.path.join(folder or "", FOLDER))
         self._links_in = os.path.join(self._ours, b"sent")
         self._say = say
         self._moving = moving
-        self._links: bool | None = None
-        """Whether links can be had; not tried yet."""
+        self._links: bool | None = None if links and folder is not None else False
+        """Whether links can be had; ``None``: not tried yet."""
 
     def begin(self) -> None:
         """See :meth:`Keeping.begin`: links of uploads, and downloads, that were killed."""
+        if self._folder is None:
+            return
         for name in names_here(self._links_in):
             remove_quietly(os.path.join(self._links_in, name))
         resume = os.fsencode(os.path.join(self._folder, "resume"))
@@ -132,30 +138,50 @@ class Uploaded:
     def keep(
         self, path: str, seen: Look, proof: Proof, *, copy: bool | Callable[[bytes], bool], name: str | None = None
     ) -> bytes | None:
-        """See :meth:`Keeping.keep`. What an upload that was ended has sent already is not sent again."""
-        from slurm_dispatch.s3 import manifest
-
+        """See :meth:`Keeping.keep`. What an upload that was ended has sent already is not sent again; ``None`` also
+        while another process of this host uploads the save."""
         called = os.path.basename(path) if name is None else name
         check_length(kept_path(self._attempt, os.fsencode(called)), self._root.name_max())
+        with announced(self._folder, called) as alone:
+            sent = self._sent(path, seen, copy, called) if alone else None
+        if sent is None:
+            return None
+        relative, objects = sent
+        self._record(relative, objects, proof)
+        return relative
+
+    def _sent(
+        self, path: str, seen: Look, copy: bool | Callable[[bytes], bool], called: str
+    ) -> tuple[bytes, list[Meta]] | None:
         mine = os.path.join(self._links_in, os.fsencode(called))
         objects: list[Meta] = []
+        source: str | None = path
         try:
-            source = self._linked(path, seen, mine, copy)
+            if self._links is not False or (copy is True and self._folder is not None):
+                source = self._linked(path, seen, mine, copy)
             relative = None if source is None else self._upload(source, called, seen, objects.extend)
         except BadDataError:
             self._sweep(path, called)
             raise
         finally:
-            remove_quietly(mine)
+            if source != path:
+                remove_quietly(mine)
         if relative is None:
             return None
         if source == path and ((now := look(path, read=False)) is None or now.entries != seen.entries):
             self._sweep(path, called)
             return None
+        return relative, objects
+
+    def _record(self, relative: bytes, objects: list[Meta], proof: Proof) -> None:
+        """Leave what the save is now; what was known of that very save before, and how, stays."""
+        from slurm_dispatch.s3 import manifest
+
         key = self._root.place.key(relative.decode("utf-8"))
-        manifest.write_manifest(self._root, relative, manifest.manifest_of(objects, key, proof))
+        before = manifest.read_manifest(self._root, relative)
+        if before is None or manifest.manifest_of(objects, key, before.proof) != before:
+            manifest.write_manifest(self._root, relative, manifest.manifest_of(objects, key, proof))
         self._root.saw(relative)
-        return relative
 
     def _linked(self, path: str, seen: Look, mine: bytes, copy: bool | Callable[[bytes], bool]) -> str | None:
         """The path of our own links to the save, or its own where there can be none; ``None`` if it has changed."""

@@ -25,8 +25,9 @@ from slurm_dispatch.errors import (
     store_error,
 )
 from slurm_dispatch.model.publication import parse_name
-from slurm_dispatch.s3.place import is_place
-from slurm_dispatch.store.choice import Choice, choose_by, is_there, wish
+from slurm_dispatch.s3.place import is_place, parse_place
+from slurm_dispatch.store.best import read_best, within
+from slurm_dispatch.store.choice import Choice, begun_here, choose_by, is_there, wish
 from slurm_dispatch.store.folders import list_fresh
 from slurm_dispatch.store.keep import Taken
 from slurm_dispatch.store.remove import remove_quietly
@@ -35,7 +36,9 @@ from slurm_dispatch.watch.say import say
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
+    from slurm_dispatch.s3.foreign import Foreign
     from slurm_dispatch.s3.root import S3Root
+    from slurm_dispatch.store.best import Best
     from slurm_dispatch.store.root import Save
     from slurm_dispatch.watch.place import Place
 
@@ -66,7 +69,10 @@ def claim_remote(place: Place, *, timeout_s: float | None = None) -> S3Root:
 
 def directory(place: Place) -> str:
     """What ``DISPATCH_DIR`` is: ``DIR/<attempt>``, or the execution's place in S3 itself."""
-    return f"{place.root}/exec/{place.attempt}" if place.local is None else os.path.join(place.local, place.attempt)
+    if place.local is not None:
+        return os.path.join(place.local, place.attempt)
+    remote = parse_place(place.root)
+    return remote.address(remote.key("exec", place.attempt))
 
 
 def make_local(place: Place) -> str:
@@ -101,12 +107,11 @@ def make_local(place: Place) -> str:
 
 def local_path(place: Place, source: str) -> str:
     """Where this host has, or will have, the save of the publication ``source``."""
-    name = os.path.basename(os.fsdecode(parse_name(source).path))
-    return os.path.join(directory(place), "resume", _digest(source), name)
+    return host_path(os.path.join(directory(place), "resume"), source, os.fsdecode(parse_name(source).path))
 
 
-def _digest(source: str) -> str:
-    return hashlib.sha256(source.encode("ascii")).hexdigest()[:12]
+def _digest(which: str) -> str:
+    return hashlib.sha256(which.encode("utf-8", "surrogateescape")).hexdigest()[:12]
 
 
 def forget_brought(place: Place, choice: Choice) -> None:
@@ -115,7 +120,8 @@ def forget_brought(place: Place, choice: Choice) -> None:
     What cannot be removed now goes in the next turn.
     """
     top = os.fsencode(os.path.join(directory(place), "resume"))
-    stays = None if choice.source is None else _digest(choice.source).encode("ascii")
+    which = choice.source or choice.resume
+    stays = None if which is None else _digest(which).encode("ascii")
     for name in names_here(top):
         if DIGEST.match(name) and name != stays:
             remove_quietly(os.path.join(top, name))
@@ -129,15 +135,20 @@ def names_here(folder: bytes) -> list[bytes]:
         return []
 
 
-def bring(root: S3Root, place: Place, source: str, moving: Callable[[float], None] = lambda _: None) -> str:
-    """Bring the save of the publication ``source`` to this host, whole or not at all; returns its path here.
+def host_path(folder: str, which: str, path: str) -> str:
+    """Where in ``folder`` the save at ``path`` has its place: another one for each save that it can be.
 
-    :raises AbsentError: it has gone.
+    :param which: says which save it is.
+    """
+    return os.path.join(folder, _digest(which), os.path.basename(path))
+
+
+def fetched(path: str, fetch: Callable[[str], None]) -> str:
+    """``path``, which ``fetch`` makes whole or not at all, unless it is there.
+
+    :raises AbsentError: the save has gone.
     :raises StoreError: the store, or the disk; nothing but a ``.tmp-`` name is left.
     """
-    from slurm_dispatch.s3.transfer import download
-
-    path = local_path(place, source)
     if os.path.lexists(path):
         return path
     try:
@@ -145,12 +156,79 @@ def bring(root: S3Root, place: Place, source: str, moving: Callable[[float], Non
     except OSError as error:
         raise store_error(error, "making folder", os.path.dirname(path)) from error
     try:
-        download(root, parse_name(source).path, path, say=say, moving=moving)
+        fetch(path)
     except (CannotCreateError, StoreError):
         if not os.path.lexists(path):
             raise
         # Another process of this host has brought it meanwhile.
     return path
+
+
+def begin_below(folder: str, start_from: str, moving: Callable[[float], None] = lambda _: None) -> str:
+    """What ``--start-from`` names as a path of this host: one in S3 is brought below ``folder``.
+
+    :raises BadDataError: it is not there, or is not whole.
+    """
+    if not is_place(start_from):
+        return begun_here(start_from)
+    foreign = _foreign(start_from)
+    return fetched(
+        host_path(folder, foreign.path, foreign.path), lambda path: foreign.bring(path, say=say, moving=moving)
+    )
+
+
+def _foreign(start_from: str) -> Foreign:
+    from slurm_dispatch.s3.foreign import Foreign
+
+    return Foreign(start_from, what="the save to start from,")
+
+
+def bring(root: S3Root, place: Place, source: str, moving: Callable[[float], None] = lambda _: None) -> str:
+    """Bring the save of the publication ``source`` to this host, whole or not at all; returns its path here.
+
+    :raises AbsentError: it has gone.
+    :raises StoreError: the store, or the disk; nothing but a ``.tmp-`` name is left.
+    """
+    return _bring(root, os.path.join(directory(place), "resume"), source, moving)
+
+
+def _bring(root: S3Root, folder: str, source: str, moving: Callable[[float], None]) -> str:
+    from slurm_dispatch.s3.transfer import download
+
+    relative = parse_name(source).path
+
+    def fetch(path: str) -> None:
+        download(root, relative, path, say=say, moving=moving)
+
+    return fetched(host_path(folder, source, os.fsdecode(relative)), fetch)
+
+
+def bring_latest(root: S3Root, folder: str, *, fallback: bool = False) -> Taken | None:
+    """The latest save, with its path below ``folder`` on this host; ``None`` if there is no publication.
+
+    One that goes while it is brought has been outranked: the latest is asked for anew.
+
+    :raises BadDataError: a part of it is gone, and it is the latest still.
+    :raises TransientError: each save that was latest went while it was brought.
+    """
+    return _taken(root, lambda save: _bring(root, folder, save.publication.name, lambda _: None), fallback=fallback)
+
+
+def bring_best(root: S3Root, folder: str, best: Best) -> str:
+    """The path of a best save below ``folder`` on this host, brought if it is not there.
+
+    :raises AbsentError: it has gone: its execution has a better one now, or a later one has it.
+    """
+    from slurm_dispatch.s3.transfer import download
+
+    relative = within(root, best.path)
+    attempt = relative.split(b"/")[1].decode("ascii")
+
+    def fetch(path: str) -> None:
+        download(root, relative, path, say=say, still=lambda: read_best(root, attempt) == best)
+
+    which = f"{best.path} {best.epoch} {best.step} {best.score!r}"
+    return fetched(host_path(folder, which, best.path), fetch)
 
 
 def choose_and_bring(
@@ -168,22 +246,28 @@ def choose_and_bring(
     :raises TransientError: each save that was latest went while it was brought.
     """
 
-    def take(save: Save) -> None:
+    def take(save: Save) -> str:
         bring(root, place, save.publication.name, moving)
+        return save.path
 
     def still(choice: Choice) -> bool:
         here = choice.source is not None and os.path.lexists(local_path(place, choice.source))
         return here or _is_there(root, choice)
 
+    def begin(start_from: str) -> str:
+        begin_below(os.path.join(directory(place), "resume"), start_from, moving)
+        return _foreign(start_from).path if is_place(start_from) else start_from
+
     for _ in range(TAKES):
         choice = choose_by(
             root,
             place.attempt,
-            lambda: _taken(root, place, take),
+            lambda: _taken(root, take, by=place),
             epoch=place.epoch,
             start_from=start_from,
             again=again,
             look=still,
+            begin=begin,
         )
         try:
             return brought(root, place, choice, moving)
@@ -199,51 +283,63 @@ def choose_remote(root: S3Root, place: Place, *, start_from: str | None, again: 
     """
     from slurm_dispatch.s3.manifest import check_whole
 
-    def take(save: Save) -> None:
+    def take(save: Save) -> str:
         check_whole(root, save.publication.path)
+        return save.path
+
+    def begin(start_from: str) -> str:
+        if not is_place(start_from):
+            return begun_here(start_from)
+        foreign = _foreign(start_from)
+        foreign.check()
+        return foreign.path
 
     return choose_by(
         root,
         place.attempt,
-        lambda: _taken(root, place, take),
+        lambda: _taken(root, take, by=place),
         epoch=place.epoch,
         start_from=start_from,
         again=again,
         look=lambda choice: _is_there(root, choice),
+        begin=begin,
     )
 
 
-def _taken(root: S3Root, place: Place, take: Callable[[Save], object]) -> Taken | None:
+def _taken(
+    root: S3Root, take: Callable[[Save], str], *, by: Place | None = None, fallback: bool = False
+) -> Taken | None:
     """The latest save, once it is taken; asked for again as long as it goes or is outranked meanwhile.
 
+    :param take: returns its path.
+    :param by: the execution that is to resume from it, which says so before it reads.
     :raises BadDataError: a part of it is gone, and it is the latest still.
     """
     for _ in range(TAKES):
-        save = root.latest()
+        save = root.latest(fallback=fallback)
         if save is None:
             return None
-        if not wish(root, place.attempt, place.epoch, save.publication):
+        if by is not None and not wish(root, by.attempt, by.epoch, save.publication):
             continue  # a newer one is there by now
         try:
-            take(save)
+            return Taken(save, take(save))
         except AbsentError:
             say(f"the save of {save.publication.name} went while it was brought here; asking for the latest again")
         except BadDataError:
             # The run that wrote it may live, and its saver remove it: then another one is the latest by now.
-            now = root.latest()
+            now = root.latest(fallback=fallback)
             if now is None or now.publication == save.publication:
                 raise
-        else:
-            return Taken(save, save.path)
     raise TransientError(
         f"the latest save of {show(root.path)} went or was outranked each of {TAKES} times that it was taken"
     )
 
 
 def _is_there(root: S3Root, choice: Choice) -> bool:
-    """Whether what was chosen can still be resumed from; that of a first start always can."""
+    """Whether what was chosen can still be resumed from; that of a first start, and what a person named in S3, always
+    can."""
     if choice.source is None:
-        return is_there(choice)
+        return (choice.resume is not None and is_place(choice.resume)) or is_there(choice)
     return bool(root.save_objects(parse_name(choice.source).path, root.bucket.deadline(), first=1))
 
 
@@ -252,9 +348,12 @@ def brought(root: S3Root, place: Place, choice: Choice, moving: Callable[[float]
 
     :raises AbsentError: the save has gone.
     """
-    if choice.source is None:
+    if choice.source is not None:
+        return replace(choice, resume=bring(root, place, choice.source, moving))
+    if choice.resume is None or not is_place(choice.resume):
         return choice
-    return replace(choice, resume=bring(root, place, choice.source, moving))
+    folder = os.path.join(directory(place), "resume")
+    return replace(choice, resume=begin_below(folder, choice.resume, moving))
 
 
 def follow_choice(root: S3Root, place: Place, choice: Choice, moving: Callable[[float], None]) -> Choice | None:
@@ -262,12 +361,11 @@ def follow_choice(root: S3Root, place: Place, choice: Choice, moving: Callable[[
 
     :raises TransientError: the save went before this host had it: ranks must not resume from different saves.
     """
-    if choice.source is None:
-        return choice if choice.resume is None or os.path.lexists(choice.resume) else None
-    if place.local is None:
-        there = root.save_objects(parse_name(choice.source).path, root.bucket.deadline(), first=1)
-        return choice if there else None  # of an earlier step: the first rank chooses anew
-    path = local_path(place, choice.source)
+    if place.local is None and choice.resume is not None and is_place(choice.resume):
+        return choice if _is_there(root, choice) else None  # of an earlier step: the first rank chooses anew
+    path = _path_here(place, choice)
+    if path is None or (choice.resume is not None and not is_place(choice.resume)):
+        return choice if path is None or os.path.lexists(path) else None
     if os.path.lexists(path):
         return replace(choice, resume=path)
     if place.local_rank:
@@ -275,18 +373,30 @@ def follow_choice(root: S3Root, place: Place, choice: Choice, moving: Callable[[
     try:
         return brought(root, place, choice, moving)
     except AbsentError as error:
+        which = choice.source or choice.resume
         raise TransientError(
-            f"the save {choice.source}, which this execution resumes from, went before rank {place.rank} had it",
+            f"the save {which}, which this execution resumes from, went before rank {place.rank} had it",
             hint="a newer one was published meanwhile: start again",
         ) from error
 
 
 def read_local(place: Place, choice: Choice) -> Choice:
     """The choice as this host has it: without a path where the save is not here."""
-    if choice.source is None or place.local is None:
+    if place.local is None:
         return choice
-    path = local_path(place, choice.source)
+    path = _path_here(place, choice)
+    if path is None:
+        return choice
     return replace(choice, resume=path) if os.path.lexists(path) else replace(choice, resume=None, step=None)
+
+
+def _path_here(place: Place, choice: Choice) -> str | None:
+    """Where this host has, or will have, what was chosen; ``None`` on a first start."""
+    if choice.source is not None:
+        return local_path(place, choice.source)
+    if choice.resume is None or not is_place(choice.resume):
+        return choice.resume
+    return host_path(os.path.join(directory(place), "resume"), choice.resume, choice.resume)
 
 
 def of_other_hosts(place: Place, environment: Mapping[str, str]) -> str | None:
@@ -312,7 +422,8 @@ def is_remote(place: Place) -> bool:
 
 
 __all__ = [
-    "bring", "brought", "choose_and_bring", "choose_remote", "claim_remote", "directory", "follow_choice",
-    "forget_brought", "is_remote", "local_path", "make_local", "names_here", "of_other_hosts", "open_remote",
-    "read_local",
+    "DIGEST", "begin_below", "bring", "bring_best", "bring_latest", "brought",
+    "choose_and_bring", "choose_remote", "claim_remote", "directory", "fetched",
+    "follow_choice", "forget_brought", "host_path", "is_remote", "local_path", "make_local", "names_here",
+    "of_other_hosts", "open_remote", "read_local",
 ]  # fmt: skip

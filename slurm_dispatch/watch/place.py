@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 from slurm_dispatch.errors import BadDataError, ConfigurationError, NotAllowedError, UsageError, show
 from slurm_dispatch.model.epoch import UNMANAGED, Epoch, parse_epoch
 from slurm_dispatch.model.identity import ATTEMPT_LENGTH, check_attempt, check_key, new_attempt
+from slurm_dispatch.s3.place import is_place, parse_place
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -107,7 +108,7 @@ def find_place(
             "there is no checkpoint root", hint="give --root PATH, or submit with dispatch sbatch --checkpoint"
         )
     shared = environment.get(SHARED) == "1"
-    path = _checked_root(path, absolute=root is None, remote=remote and not shared, local=local)
+    path = _checked_root(path, absolute=root is None, remote=remote, shared=shared, local=local)
     step = _number(environment.get("SLURM_STEP_ID")) if slurm_job is not None else None
     tasks = int(_number(environment.get("SLURM_STEP_NUM_TASKS")) or "1") if step is not None else 1
     rank = int(_number(environment.get("SLURM_PROCID")) or "0") if slurm_job is not None else 0
@@ -121,14 +122,18 @@ def find_place(
     return Place(path, job, epoch, attempt, rank, max(tasks, 1), slurm_job, step, shared, local, local_rank)
 
 
-def _checked_root(path: str, *, absolute: bool, remote: bool, local: str | None) -> str:
+def _checked_root(path: str, *, absolute: bool, remote: bool, shared: bool, local: str | None) -> str:
     """The root's path, absolute, or ``s3://bucket/prefix``.
 
     :param absolute: it must be given as an absolute path.
     """
-    if path[:5].lower() == "s3://":
-        from slurm_dispatch.s3.place import parse_place  # only who has one pays for it
+    if is_place(path):
 
+        if shared:
+            raise UsageError(
+                f"checkpoint root {show(path)}: a shared checkpoint is a folder",
+                hint="leave --shared-checkpoint out, or give a folder",
+            )
         if not remote:
             raise UsageError(
                 f"checkpoint root {show(path)}: this is for roots that are folders",

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 from slurm_dispatch.durable import sync_name
 from slurm_dispatch.errors import AbsentError, BadDataError, DispatchError, StoreError, TransientError, store_error
 from slurm_dispatch.model.publication import parse_name
+from slurm_dispatch.s3.place import is_place
 from slurm_dispatch.store.choice import choose, is_there, read_choice
 from slurm_dispatch.store.manifest import manifest_of
 from slurm_dispatch.store.probe import probe
@@ -143,11 +144,15 @@ class _InFolder:
         """The execution's choice, made if there is none, taken to where it stays."""
         place = self._place
         return choose(
-            self.root, place.attempt, epoch=place.epoch, start_from=start_from, again=again, copy=self._copy
+            self.root, place.attempt, epoch=place.epoch, start_from=start_from, again=again, copy=self._copy,
+            begin=self._begin,
         )
 
     def forget(self, choice: Choice) -> None:
         """Let go of what earlier turns resumed from: here those are links, which thinning removes."""
+
+    def _begin(self, start_from: str) -> str:
+        return local.begin_below(os.path.join(self.directory, "resume"), start_from, goes_on)
 
 
 class _InBucket:
@@ -222,7 +227,8 @@ def prepare(
     :param timeout_s: for each call to a store in S3.
     :raises DispatchError: nothing must be started; the exit code is the error's.
     """
-    start_from = None if start_from is None else os.path.abspath(start_from)
+    if start_from is not None and not is_place(start_from):
+        start_from = os.path.abspath(start_from)
     hands = _hands(place, copy=copy, timeout_s=timeout_s)
     root = hands.root
     judge.tree = hands.tree

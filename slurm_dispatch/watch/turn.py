@@ -69,7 +69,7 @@ def last_run(root: Root, attempt: str) -> Run | None:
     if number == 0:
         return None
     try:
-        runner: Runner | None = _parse(notes.read(f"run-{number}", SIZE_MAX) or b"")
+        runner: Runner | None = parse_runner(notes.read(f"run-{number}", SIZE_MAX) or b"")
     except BadDataError:
         runner = None
     return Run(number, runner, f"run-{number}.end" in names)
@@ -132,7 +132,11 @@ def _status(root: Root, attempt: str, name: str) -> tuple[bool, int | None]:
     return True, status if isinstance(status, int) else None
 
 
-def _parse(text: bytes) -> Runner:
+def parse_runner(text: bytes) -> Runner:
+    """The process that a note names.
+
+    :raises BadDataError: it names none.
+    """
     try:
         found = json.loads(text)
         return Runner(

@@ -27,6 +27,7 @@ from slurm_dispatch.store.keep import keep, sweep_kept
 from slurm_dispatch.store.root import CheckpointRoot, open_root
 from slurm_dispatch.store.transfer import transfer
 from slurm_dispatch.store.whole import Proof
+from slurm_dispatch.watch import inside
 from slurm_dispatch.watch.options import Options
 from slurm_dispatch.watch.place import KEEP, find_place, keep_text, parse_keep
 from slurm_dispatch.watch.publish import Publisher
@@ -304,8 +305,8 @@ def test_a_store_that_stays_busy_is_an_error(root: CheckpointRoot, monkeypatch: 
         raise TransientError("keeping: it is there")
 
     save = saved(5)
-    monkeypatch.setattr(api, "keep", busy)
-    monkeypatch.setattr(api, "KEEP_WAITS_S", (0.0, 0.0))
+    monkeypatch.setattr(inside, "keep", busy)
+    monkeypatch.setattr(inside, "KEEP_WAITS_S", (0.0, 0.0))
     with pytest.raises(TransientError, match="it is there"):
         slurm_dispatch.publish(save, 5)
     assert names(root) == []

@@ -36,9 +36,9 @@ def program(name: str, *words: str, below: tuple[str, ...] = (), **variables: st
     return [json.loads(line) for line in done.stdout.split("\n") if line.startswith('{"what"')], done.stderr
 
 
-def names(root: Path) -> list[tuple[int, int, str]]:
+def names(root: Path | str) -> list[tuple[int, int, str]]:
     """The publications: submission, step, path; the latest last."""
-    from slurm_dispatch.store.root import open_root
+    from slurm_dispatch.anyroot import open_store
 
-    listing = open_root(str(root)).listing()
+    listing = open_store(str(root)).listing()
     return [(one.epoch // 10**6, one.step, os.fsdecode(one.path)) for one in reversed(listing)]

@@ -8,19 +8,27 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from slurm_dispatch.anyroot import open_store, publish_by_hand, states_of
+from slurm_dispatch.cli import wishes
 from slurm_dispatch.controller.wish import job_in, see
 from slurm_dispatch.errors import StoreError
 from slurm_dispatch.model.epoch import Epoch
 from slurm_dispatch.records.state import ADOPT_S
 from slurm_dispatch.store.manifest import SaveState, state_of
 from slurm_dispatch.store.root import CheckpointRoot, open_root
+from tests.s3.fixtures import no_aws_files, stub
+from tests.s3.stub import BUCKET
 
 if TYPE_CHECKING:
     from slurm_dispatch.model.publication import Publication
     from tests.people.desk import Desk
+    from tests.s3.stub import Stub
+
+__all__ = ["no_aws_files", "stub"]
 
 GHOST, HEIR = "a" * 20, "b" * 20
 REASON = ("--reason", "the ghost was right")
+PLACE = f"s3://{BUCKET}/run"
 
 
 class Root:
@@ -236,3 +244,63 @@ def test_a_tick_that_submits_meanwhile_is_told(desk: Desk, root: Root, monkeypat
     line = desk.refused(75, "adopt", key, root.ghost.name, *REASON)
     assert "submission 3 was made at the same time: it may have chosen before" in line
     assert root.latest().step == 900
+
+
+# In S3. Nothing forks here once a client of S3 was used, as it may have been in this process: so the work that the
+# command gives to a child is done at once.
+
+
+@pytest.fixture
+def bucket(stub: Stub, no_aws_files: None, monkeypatch: pytest.MonkeyPatch) -> Stub:
+    """A root in S3 in which submission 1's run lived on after submission 2's began."""
+    for name, value in stub.environment().items():
+        monkeypatch.setenv(name, value)
+    monkeypatch.setattr(wishes, "in_child", lambda uid, gid, groups, work, deadline_s: work())
+    for attempt, epoch, step in ((GHOST, Epoch(0, 1, 0), 900), (HEIR, Epoch(0, 1, 1), 120)):
+        path = f"exec/{attempt}/checkpoint-{step}"
+        stub.objects[f"run/{path}/weights"] = str(step).encode()
+        publish_by_hand(open_store(PLACE), int(epoch), step, path, attempt=attempt, sync=False)
+    return stub
+
+
+@pytest.mark.parametrize("how", ["name", "path", "address"])
+def test_a_save_in_s3_is_adopted_as_a_copy(desk: Desk, bucket: Stub, how: str) -> None:
+    """Which the store makes; it is whole before the number is used up, since from then on the ticks wait."""
+    heir, ghost = open_store(PLACE).listing()
+    key = desk.held(root=PLACE)
+    path = os.fsdecode(ghost.path)
+    names = {"name": ghost.name, "path": path, "address": f"{PLACE}/{path}"}
+    said = desk.dispatch("adopt", key, names[how], *REASON, by_root=True)
+    assert said.status == 0, said
+    root = open_store(PLACE)
+    new = root.listing()[0]
+    assert (new.epoch, new.step) == (int(Epoch(0, 2, 0)), 900)
+    assert said.out.startswith(f"job {key}: step 900 is the latest now, as {new.name}; the job is held")
+    assert new.path not in {ghost.path, heir.path}
+    assert bucket.objects[f"run/{new.path.decode()}/weights"] == b"900"
+    (state,) = states_of(root, [new])
+    assert str(state) == "proved"
+    assert desk.rig.last(key, "adopted").body["name"] == new.name
+    copied = next(n for n, one in enumerate(bucket.requests) if "x-amz-copy-source" in one.headers)
+    published = next(n for n, one in enumerate(bucket.requests) if one.key.endswith(new.name))
+    assert copied < published
+
+
+def test_what_is_refused_in_s3_copies_nothing(desk: Desk, bucket: Stub) -> None:
+    heir, ghost = open_store(PLACE).listing()
+    running = desk.running(root=PLACE)
+    held = desk.held(root=PLACE, name="d")
+
+    def refused(status: int, key: str, text: str) -> str:
+        return desk.refused(status, "adopt", key, text, *REASON, by_root=True)
+
+    assert "is running: its next save would outrank" in refused(64, running, ghost.name)
+    assert "is the latest already" in refused(64, held, heir.name)
+    assert "is no publication of" in refused(64, held, f"{PLACE}/exec/x")
+    before = set(bucket.objects)
+    bucket.objects.pop(f"run/exec/{GHOST}/.dispatch/save-checkpoint-900")
+    assert "has no manifest" in refused(65, held, ghost.name)
+    bucket.objects.pop(f"run/{ghost.path.decode()}/weights")
+    assert "checkpoint-900 is not there" in refused(65, held, ghost.name)
+    assert before.issuperset(bucket.objects)
+    assert "adopted" not in desk.rig.kinds(held)

@@ -8,10 +8,11 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from slurm_dispatch.anyroot import open_store
+from slurm_dispatch.anyroot import open_store, taker
 from slurm_dispatch.cli.main import main
 from slurm_dispatch.cli.result import put_link
 from slurm_dispatch.errors import CannotCreateError
+from slurm_dispatch.store.best import keep_best
 from slurm_dispatch.store.root import CheckpointRoot, open_root
 from tests.s3.fixtures import no_aws_files, stub
 from tests.s3.stub import BUCKET
@@ -145,6 +146,13 @@ def test_a_result_in_s3(
     assert (found["directory"], found["save"], found["step"]) == (directory, f"{directory}/kept/checkpoint-10", 10)
     del stub.objects[f"run/exec/{execution.attempt}/kept/checkpoint-10/weights"]
     assert json.loads(told(0, "--json"))["save"] == f"{directory}/kept/checkpoint-5"
+    assert found["best"] is None
+    stub.objects[f"run/exec/{execution.attempt}/checkpoint-7/weights"] = b"weights"
+    best = keep_best(
+        opened, execution.attempt, f"{directory}/checkpoint-7", epoch=int(execution.epoch), step=7, metric="loss",
+        score=1.0, greater_is_better=False, take=taker(opened, execution.attempt),
+    )
+    assert json.loads(told(0, "--json"))["best"] == best.path == f"{directory}/best/checkpoint-7"
     assert told(0) == f"{directory}\n"
     link = os.path.join(desk.home, "link")
     assert "a link is to a folder" in told(64, "--link", link)

@@ -229,6 +229,8 @@ class _Handler(BaseHTTPRequestHandler):
         if "uploadId" in query or "uploads" in query:
             return self._in_parts(key, query, headers, body)
         if self.command == "PUT":
+            if "x-amz-copy-source" in headers:
+                return self._copy(key, unquote(headers["x-amz-copy-source"]))
             exclusive = headers.get("if-none-match") == "*"
             if exclusive and not stub.conditions:
                 return 501, "NotImplemented", b"", {}
@@ -270,6 +272,17 @@ class _Handler(BaseHTTPRequestHandler):
         self.server.stub.objects[key], self.server.stub.metadata[key] = whole, metadata
         answer = f"<CompleteMultipartUploadResult><ETag>{escape(_tag(whole))}</ETag></CompleteMultipartUploadResult>"
         return 200, "", answer.encode(), {}
+
+    def _copy(self, key: str, source: str) -> tuple[int, str, bytes, dict[str, str]]:
+        """CopyObject within the bucket; metadata goes along."""
+        stub = self.server.stub
+        other = source.lstrip("/").partition("/")[2]
+        body = stub.objects.get(other)
+        if body is None:
+            return 404, "NoSuchKey", b"", {}
+        stub.put(key, body, exclusive=False)
+        stub.metadata[key] = dict(stub.metadata.get(other, {}))
+        return 200, "", f"<CopyObjectResult><ETag>{escape(_tag(body))}</ETag></CopyObjectResult>".encode(), {}
 
     def _get(self, key: str, headers: dict[str, str]) -> tuple[int, str, bytes, dict[str, str]]:
         body = self.server.stub.objects.get(key)

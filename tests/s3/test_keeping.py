@@ -10,6 +10,7 @@ import pytest
 
 from slurm_dispatch.anyroot import freed, inspect, space
 from slurm_dispatch.errors import AbsentError, CannotCreateError
+from slurm_dispatch.model.identity import new_attempt
 from slurm_dispatch.s3.manifest import record
 from slurm_dispatch.s3.transfer import download
 from slurm_dispatch.store.choice import Choice, choose_by, read_choice
@@ -171,22 +172,23 @@ def test_space(root: S3Root) -> None:
 
 
 def test_the_commands(root: S3Root, stub: Stub, tmp_path: Path) -> None:
+    attempt = new_attempt()  # another test's process with the same one would be a run of it on this node
     for step in (1, 2, 3):
-        kept(root, step)
+        kept(root, step, attempt=attempt)
     du = run(stub, tmp_path, "du", "--json")
     assert (du.returncode, du.stderr) == (0, "")
     assert json.loads(du.stdout)[0]["parts"]["kept"] == 3 * 701
     assert "object" in run(stub, tmp_path, "du").stdout
     checked = run(stub, tmp_path, "fsck")
     assert (checked.returncode, "nothing is wrong" in checked.stdout) == (0, True), checked.stderr
-    words = ["gc", ROOT, "--keep-last", "1", "--ended", OLD]
+    words = ["gc", ROOT, "--keep-last", "1", "--ended", attempt]
     dry = run(stub, tmp_path, *words, "--dry-run", DISPATCH_ATTEMPT=NEW)
     assert "2 saves and leftovers would go" in dry.stdout, dry.stderr
     assert saves(stub) == {"checkpoint-1", "checkpoint-2", "checkpoint-3"}
     done = run(stub, tmp_path, *words, DISPATCH_ATTEMPT=NEW)
     assert done.returncode == 0, done.stderr
     assert saves(stub) == {"checkpoint-3"}
-    assert run(stub, tmp_path, "latest").stdout == f"{ROOT}/exec/{OLD}/kept/checkpoint-3\n"
+    assert run(stub, tmp_path, "latest").stdout == f"{ROOT}/exec/{attempt}/kept/checkpoint-3\n"
 
 
 def test_notes_are_made_once(root: S3Root, opened: Callable[..., S3Root], stub: Stub) -> None:

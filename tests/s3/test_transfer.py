@@ -239,7 +239,7 @@ def test_a_save_that_goes_while_it_is_fetched(stub: Stub, root: S3Root, source: 
 
 def test_a_save_that_changes_while_it_is_fetched(stub: Stub, root: S3Root, source: Path, tmp_path: Path) -> None:
     upload(root, OLD, str(source))
-    changed = pytest.raises(BadDataError, match="changed while it was downloaded")
+    changed = pytest.raises(BadDataError, match="changed while it was read")
     with during(stub, "GET", lambda: stub.objects.update({f"run/{SAVE}/model": LARGE[::-1]})), changed:
         download(root, SAVE.encode(), str(tmp_path / "back"))
     assert sorted(os.listdir(tmp_path)) == ["checkpoint-5"]

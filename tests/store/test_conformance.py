@@ -11,9 +11,12 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from slurm_dispatch.anyroot import bring_again, check_there, publish_by_hand, states_of, taker
 from slurm_dispatch.errors import BadDataError, CannotCreateError, CorruptError
 from slurm_dispatch.model.publication import PATH_MAX, Publication
+from slurm_dispatch.store.best import Best, best_of_all, carry_best, drop_outdone, keep_best, read_best
 from slurm_dispatch.store.choice import choose_by, read_choice
+from slurm_dispatch.store.gc import Known, Rules, Standing, plan
 from slurm_dispatch.store.keep import Taken
 from slurm_dispatch.store.root import Highest
 from slurm_dispatch.store.thin import thin
@@ -325,3 +328,101 @@ def test_thinning_is_the_same_everywhere(store: Store) -> None:
     latest = store.again().latest()
     assert latest is not None
     assert latest.publication.step == 4
+
+
+def test_a_note_is_replaced_as_a_whole(store: Store) -> None:
+    store.root.make_execution(OLD)
+    for content in (b"first", b"the second"):
+        store.root.notes(OLD).replace("best", content)
+        assert store.again().notes(OLD).read("best", 100) == content
+    assert not store.root.notes(OLD).leave("best", b"third")
+
+
+def test_what_is_in_the_root_has_a_path(store: Store) -> None:
+    path = store.save(OLD, "checkpoint-5")
+    assert store.root.path_of(f"exec/{OLD}/checkpoint-5".encode()) == path
+    assert store.again().path_of(f"exec/{OLD}/checkpoint-5".encode()) == store.there(path)
+
+
+def best_of(root: Root, attempt: str, path: str, step: int, score: float) -> Best:
+    return keep_best(
+        root, attempt, path, epoch=FIRST if attempt == OLD else SECOND, step=step, metric="loss", score=score,
+        greater_is_better=False, take=taker(root, attempt),  # type: ignore[arg-type]
+    )
+
+
+def carried(root: Root, attempt: str, epoch: int) -> Best | None:
+    take = taker(root, attempt)  # type: ignore[arg-type]
+    return carry_best(root, attempt, epoch=epoch, metric="loss", greater_is_better=False, take=take)
+
+
+def test_the_best_save_is_pinned_and_carried_on(store: Store) -> None:
+    """Neither thinning nor gc takes it; the next execution does, and only then the old one goes."""
+    first = best_of(store.root, OLD, store.save(OLD, "checkpoint-1"), 1, 2.0)
+    assert first.path == store.root.path_of(f"exec/{OLD}/best/checkpoint-1".encode())
+    path = store.save(OLD, "checkpoint-2", b"best")
+    best = best_of(store.root, OLD, path, 2, 1.0)
+    assert store.root.entries(f"exec/{OLD}/best".encode()) == [b"checkpoint-2"]
+    assert best_of_all(store.root, "loss", greater_is_better=False) == best
+    assert best_of_all(store.root, "loss", greater_is_better=True) is None
+    store.root.publish(FIRST, 2, path, attempt=OLD)
+    for step in (3, 4):
+        store.root.publish(SECOND, step, store.save(NEW, f"checkpoint-{step}"), attempt=NEW)
+    assert thin(store.again(), NEW, epoch=SECOND, keep_own=1, keep_root=1, is_save=lambda _: True).removed
+    over = plan(store.again(), Rules(1), lambda _: Known(Standing.OVER, "said so"), lambda _: True)
+    assert not [path for path in over.paths if b"best" in path]
+    assert drop_outdone(store.root, NEW) == ()
+    mine = carried(store.again(), NEW, SECOND)
+    assert mine is not None
+    assert (mine.step, mine.score, mine.epoch) == (2, 1.0, SECOND)
+    assert read_best(store.again(), NEW) == mine
+    assert drop_outdone(store.root, NEW) == (f"exec/{OLD}/best/checkpoint-2".encode(),)
+    assert store.again().entries(f"exec/{OLD}/best".encode()) == []
+    assert store.again().entries(f"exec/{NEW}/best".encode()) == [b"checkpoint-2"]
+    assert carried(store.again(), NEW, SECOND) == mine
+
+
+def test_a_best_save_of_the_name_of_the_one_before(store: Store) -> None:
+    """A later turn saves a step again: what is named stays until the next one is named."""
+    first = best_of(store.root, OLD, store.save(OLD, "checkpoint-2", b"one"), 2, 1.0)
+    store.remove(store.root.path_of(f"exec/{OLD}/checkpoint-2".encode()))
+    second = best_of(store.root, OLD, store.save(OLD, "checkpoint-2", b"other one"), 2, 0.5)
+    assert (read_best(store.root, OLD), second.path != first.path) == (second, True)
+    assert second.path == store.root.path_of(f"exec/{OLD}/best/2/checkpoint-2".encode())
+    assert store.root.entries(f"exec/{OLD}/best".encode()) == [b"2"]
+
+
+def test_a_best_save_that_is_called_by_a_number(store: Store) -> None:
+    """Orbax calls saves by their step alone, as folders in best/ are called: nothing is put into what is named."""
+    last: Best | None = None
+    for score in (3.0, 2.0, 1.0):
+        if last is not None:
+            store.remove(store.root.path_of(f"exec/{OLD}/2".encode()))
+        best = best_of(store.root, OLD, store.save(OLD, "2", b"%f" % score), 2, score)
+        if last is not None:
+            assert not f"{best.path}/".startswith(f"{last.path}/")
+            assert not f"{last.path}/".startswith(f"{best.path}/")
+        assert read_best(store.again(), OLD) == Best(
+            "loss", score, False, FIRST, 2, store.there(best.path)
+        )
+        last = best
+
+
+def test_a_save_is_adopted_as_one_of_its_own(store: Store) -> None:
+    """Under a path that nobody knew, so that who found the old one outranked takes nothing of it."""
+    ghost = store.save(OLD, "checkpoint-5", b"ghost")
+    old = publish_by_hand(store.root, FIRST, 5, ghost, attempt=OLD, sync=False)  # type: ignore[arg-type]
+    store.root.publish(SECOND, 4, store.save(NEW, "checkpoint-4"), attempt=NEW)
+    root, last = store.again(), "last0000000000000000"
+    check_there(root, old)  # type: ignore[arg-type]
+    path = bring_again(root, old, last)  # type: ignore[arg-type]
+    made = root.publish(SECOND + 10**6, 5, path, attempt=last)
+    assert made.path == f"exec/{last}/kept/checkpoint-5".encode()
+    (state,) = states_of(root, [made])  # type: ignore[arg-type]
+    assert str(state) == "proved"
+    assert root.remove(old.path)
+    latest = store.again().latest()
+    assert latest is not None
+    assert latest.publication == made
+    with pytest.raises(BadDataError, match="checkpoint-5 is not there"):
+        check_there(root, old)  # type: ignore[arg-type]

@@ -65,6 +65,17 @@ def test_the_job_environment(scene: Scene) -> None:
     assert {f"SLURM_RLIMIT_{name}".encode() for name in NAMES} <= recorded.keys()
 
 
+def test_a_save_to_start_from_in_s3(scene: Scene) -> None:
+    """With what is put into paths; one slash at the end makes no difference, and what is no save is refused."""
+    scene.sbatch("--start-from", "s3://models/$WHO/llm-7b/", "train.sh", env={"WHO": "me"})
+    assert scene.call().environment["SLURM_DISPATCH_START_FROM"] == "s3://models/me/llm-7b"
+    assert scene.facts()[0].body["start_from"] == "s3://models/me/llm-7b"
+    for wrong, why in (("s3://models", "names no save"), ("s3://m/../x", "not plain"), ("gs://m/x", "a path, or s3://")):
+        result = scene.sbatch("--start-from", wrong, "train.sh")
+        assert (result.status, len(result.ours)) == (64, 1)
+        assert why in result.ours[0]
+
+
 def test_quotes_in_a_wrapped_command(scene: Scene) -> None:
     """C010: the wrapped command is one word and stays it."""
     command = 'echo "a b" && echo it\'s $HOME `id`'

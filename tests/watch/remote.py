@@ -40,7 +40,7 @@ class RemoteScene(Scene):
             monkeypatch.setenv(name, value)
 
     def environment(self, number: int = 1, **more: str) -> dict[str, str]:
-        return super().environment(number, DISPATCH_CHECKPOINT=self.place, **more)
+        return super().environment(number, **{"DISPATCH_CHECKPOINT": self.place, **more})
 
     def train(
         self, script: str, *options: str, number: int = 1, environment: Mapping[str, str] | None = None

@@ -118,7 +118,7 @@ def test_a_root_in_s3() -> None:
         find_place({}, root="/r", local="/d", remote=True)
     with pytest.raises(UsageError, match="names no bucket"):
         find_place({}, root="s3://", remote=True)
-    with pytest.raises(UsageError, match="for roots that are folders"):
+    with pytest.raises(UsageError, match="a shared checkpoint is a folder"):
         find_place({"SLURM_DISPATCH_SHARED": "1"}, root="s3://bkt/p", remote=True)
 
 

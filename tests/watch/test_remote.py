@@ -293,6 +293,7 @@ def test_old_saves_are_thinned_in_the_store_and_not_on_the_disk(remote: RemoteSc
     there = {key.split("/")[4] for key in stub.objects if "/kept/" in key}
     assert there == {"checkpoint-4", "checkpoint-5"}
     assert sorted(os.listdir(remote.local())) == [".dispatch", *(f"checkpoint-{n}" for n in (1, 2, 3, 4, 5))]
+    assert os.listdir(remote.local() / ".dispatch") == ["sent"], "no upload is announced any more"
     assert os.listdir(remote.local() / ".dispatch" / "sent") == []
     second = remote.train("save 6 wait s6 save 7 wait s7", "--done", "done", "--keep", "1,1", number=2)
     for step in (6, 7):

@@ -9,7 +9,7 @@ from typing import Any
 
 import torch
 import torch.distributed as dist
-from ranks import attempt, become, on_ranks, tell
+from ranks import attempt, become, from_dir, on_ranks, tell
 from torch.distributed.checkpoint import FileSystemWriter
 
 from slurm_dispatch import execution
@@ -35,7 +35,7 @@ class Broken(FileSystemWriter):
 
 def work(rank: int) -> None:
     dist.init_process_group("gloo", rank=rank, world_size=2)
-    this = execution()
+    this = execution(from_dir=from_dir())
     state = {f"weights-{rank}": torch.full((1000,), float(rank)), "step": torch.tensor(0)}
     for step in (5, 10):
         folder = os.path.join(this.directory, f"step-{step}")
@@ -51,7 +51,7 @@ def work(rank: int) -> None:
     saved = async_save(state, step=15, checkpoint_id=folder, this=this, storage_writer=writer)
     tell("failed", rank=rank, error=type(saved.exception(120)).__name__)
     # What is done is not what can be published: the folder is not in the execution's own.
-    outside = os.path.join(this.root, "outside")
+    outside = os.path.join(os.path.dirname(this.directory), "outside")
     answer = torch.distributed.checkpoint.async_save(state, checkpoint_id=outside)
     error = publish_when_done(answer, outside, 20, this=this).exception(120)
     tell("outside", rank=rank, error=None if error is None else type(error).__name__)
@@ -63,4 +63,5 @@ if __name__ == "__main__":
     become(sys.argv[1], 1)
     on_ranks(2, work)
     kept = os.path.join(sys.argv[1], "exec", attempt(1), "kept")
-    tell("kept", files={name: sorted(os.listdir(f"{kept}/{name}")) for name in os.listdir(kept)})
+    if from_dir() is None:
+        tell("kept", files={name: sorted(os.listdir(f"{kept}/{name}")) for name in os.listdir(kept)})

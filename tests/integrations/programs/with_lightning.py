@@ -10,7 +10,7 @@ from typing import Any
 import torch
 from lightning.pytorch import Callback, LightningModule, Trainer, seed_everything
 from lightning.pytorch.callbacks import ModelCheckpoint
-from ranks import become, tell
+from ranks import become, from_dir, tell
 
 from slurm_dispatch.errors import NotResumedError
 from slurm_dispatch.integrations.lightning import DispatchCallback
@@ -84,7 +84,7 @@ def alone(root: str) -> None:
         become(root, number)
         with warnings.catch_warnings(record=True) as warned:
             warnings.simplefilter("always")
-            said = run(DispatchCallback(), **more)
+            said = run(DispatchCallback(from_dir=from_dir()), **more)
         changed = [str(one.message) for one in warned if "dirpath has changed" in str(one.message)]
         tell("trained", execution=number, **said, changed=len(changed))
 

@@ -8,7 +8,7 @@ import time
 from typing import Any
 
 import torch
-from ranks import attempt, become, on_ranks, tell
+from ranks import attempt, become, from_dir, on_ranks, tell
 from transformers import (
     EarlyStoppingCallback,
     GPT2Config,
@@ -69,7 +69,7 @@ def fingerprint(model: Any) -> float:
 def execution(root: str, number: int, *, steps: int, stop_at: int = 0, resume: bool = True, **more: Any) -> Trainer:
     """One execution, until it is done or is taken away."""
     become(root, number)
-    dispatch = DispatchCallback()
+    dispatch = DispatchCallback(from_dir=from_dir())
     script = Script(stop_at)
     trainer = make(dispatch, script, steps=steps, **more)
     prints: dict[int, float] = {}
