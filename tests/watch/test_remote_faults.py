@@ -269,6 +269,18 @@ def test_a_full_disk_costs_no_save(remote: RemoteScene, stub: Stub, monkeypatch:
     assert "No space left" in said[0]
 
 
+def test_links_for_an_upload_are_not_synced(remote: RemoteScene, monkeypatch: pytest.MonkeyPatch) -> None:
+    """They are gone with the upload; of ten thousand small files it would take as long as sending them."""
+    synced: list[int] = []
+    monkeypatch.setattr(os, "fsync", synced.append)
+    keeping, folder = uploaded(remote)
+    path = lay(folder)
+    for number in range(40):
+        Path(path, f"rng-{number}").write_bytes(b"s")
+    assert keep(keeping, path) is not None
+    assert len(synced) < 10  # of the folders that are made
+
+
 def test_links_of_an_upload_that_was_killed_go(remote: RemoteScene) -> None:
     """They would hold on this host's disk what the saver has removed."""
     keeping, folder = uploaded(remote)
