@@ -47,8 +47,8 @@ _T = TypeVar("_T")
 
 REQUEST_TIMEOUT_S = 30.0
 """For one request: a list of 1,000 keys or a small body; a server that needs longer is taken for one that hangs."""
-LARGE_REQUEST_TIMEOUT_S = 120.0
-"""For one request that carries a part of a file."""
+LARGE_REQUEST_TIMEOUT_S = 300.0
+"""For one request that carries a part of a file: 32 parts share the line, so slower than 2 MB a second is no line."""
 CONNECT_TIMEOUT_S = 5.0
 PART_BYTES = 16 << 20
 """Of a file that is sent in parts; S3 takes no less than 5 MiB but for the last (API reference, UploadPart)."""

@@ -55,13 +55,15 @@ def transfer(
     copy: bool | Callable[[bytes], bool],
     expected: Look | None = None,
     before: Callable[[Look], None] | None = None,
+    durable: bool = True,
 ) -> Look | None:
-    """Make ``folder/name`` of the save at ``source``, durable.
+    """Make ``folder/name`` of the save at ``source``.
 
     :param source: absolute.
     :param copy: copy files of every size; or those of which it is true, by their path in the save.
     :param expected: what was judged to be whole; a source that is no longer that has changed.
     :param before: called with the look at the source just before the rename.
+    :param durable: all of it is on disk when it has its name; not needed of what outlives no power loss.
     :returns: the look at what was made; ``None`` if the source went or changed meanwhile.
     :raises BadDataError: it is empty, or has special files or links that leave it.
     :raises StoreError: the disk; then only a ``.tmp-`` name is left, if that.
@@ -73,7 +75,7 @@ def transfer(
     temporary = os.path.join(folder, f"{TEMPORARY_PREFIX}{secrets.token_hex(8)}".encode())
     done = False
     try:
-        _Transfer(source, temporary, copy).run(seen)
+        _Transfer(source, temporary, copy).run(seen, durable=durable)
         again = look(source, read=False)
         if again is None or again.entries != seen.entries:
             return None
@@ -81,7 +83,8 @@ def transfer(
             before(seen)
         _rename(temporary, os.path.join(folder, name))
         done = True
-        _sync_folder(folder)
+        if durable:
+            _sync_folder(folder)
     except _Changed:
         return None
     except OSError as error:
@@ -122,8 +125,8 @@ class _Transfer:
         self.clone = True
         self.copied: list[bytes] = []
 
-    def run(self, seen: Look) -> None:
-        """Make everything under the temporary name and sync it."""
+    def run(self, seen: Look, *, durable: bool) -> None:
+        """Make everything under the temporary name, and sync it if it is to be durable."""
         folders: list[bytes] = []
         for entry in seen.entries:  # sorted, so a folder comes before what is in it
             source = os.path.join(self.source, entry.path) if entry.path else self.source
@@ -136,9 +139,10 @@ class _Transfer:
                 os.symlink(_vanishing(os.readlink, source), target)
             else:
                 self._file(entry, source, target)
-        self._sync_copies()
-        for target in reversed(folders):
-            _sync_folder(target)
+        if durable:
+            self._sync_copies()
+            for target in reversed(folders):
+                _sync_folder(target)
 
     def _file(self, entry: Entry, source: bytes, target: bytes) -> None:
         if entry.size >= COPY_BELOW and not self.copies(entry.path):

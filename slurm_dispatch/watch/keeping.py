@@ -193,7 +193,8 @@ class Uploaded:
             if not self._links and copy is not True:
                 return path
             remove_quietly(mine)
-            done = transfer(os.fsencode(path), self._links_in, os.path.basename(mine), copy=copy, expected=seen)
+            name = os.path.basename(mine)
+            done = transfer(os.fsencode(path), self._links_in, name, copy=copy, expected=seen, durable=False)
         except BadDataError:
             raise
         except StoreError as error:

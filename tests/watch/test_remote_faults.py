@@ -6,6 +6,8 @@ from __future__ import annotations
 import json
 import os
 import shutil
+import signal
+import threading
 import time
 from pathlib import Path
 from types import SimpleNamespace
@@ -32,6 +34,7 @@ from slurm_dispatch.watch.prepare import Prepared
 from slurm_dispatch.watch.publish import Publisher, Result
 from slurm_dispatch.watch.scanner import Scanner, Serving
 from slurm_dispatch.watch.session import Session
+from tests.watch.rig import until
 from tests.watch.test_remote_saver import train
 from tests.watch.trainer import write
 
@@ -269,6 +272,18 @@ def test_a_full_disk_costs_no_save(remote: RemoteScene, stub: Stub, monkeypatch:
     assert "No space left" in said[0]
 
 
+def test_links_for_an_upload_are_not_synced(remote: RemoteScene, monkeypatch: pytest.MonkeyPatch) -> None:
+    """They are gone with the upload; of ten thousand small files it would take as long as sending them."""
+    synced: list[int] = []
+    monkeypatch.setattr(os, "fsync", synced.append)
+    keeping, folder = uploaded(remote)
+    path = lay(folder)
+    for number in range(40):
+        Path(path, f"rng-{number}").write_bytes(b"s")
+    assert keep(keeping, path) is not None
+    assert len(synced) < 10  # of the folders that are made
+
+
 def test_links_of_an_upload_that_was_killed_go(remote: RemoteScene) -> None:
     """They would hold on this host's disk what the saver has removed."""
     keeping, folder = uploaded(remote)
@@ -310,6 +325,20 @@ def test_a_marker_beside_a_save_that_comes_last(remote: RemoteScene, stub: Stub)
 
 
 # Ends
+
+def test_a_stop_during_an_upload(remote: RemoteScene, stub: Stub) -> None:
+    """The upload goes on as long as it may, and a person is told what that hangs on."""
+    gate = threading.Event()
+    fault = stub.fault("wait", key="kept/checkpoint-5/done", until=gate, times=1)
+    helper = remote.train("save 5 wait never")
+    until(lambda: fault.met, "the upload")
+    helper.process.send_signal(signal.SIGTERM)
+    helper.until_said("an upload is under way")
+    assert remote.published() == []
+    gate.set()
+    assert helper.end() == 128 + signal.SIGTERM, helper.said
+    assert remote.published() == [(1, 5)]
+
 
 def test_after_an_upload_there_is_time_for_the_rest(remote: RemoteScene) -> None:
     """The upload of the save before outlasted the command, and --timeout; the last save is still to be published."""
