@@ -197,6 +197,14 @@ Small files of a kept save are copies; large ones are links. A saver that trunca
 would reach through the link. The Trainer does that with `enable_jit_checkpoint`, in the folder of the present step,
 when SIGTERM comes: a save whose `training_args.bin` says so is copied whole. For other programs that do it, `--copy`.
 
+## In S3
+
+Savers that write to S3 themselves (`dispatch-watch` without `--from`): torch.distributed.checkpoint by its fsspec
+writer, Lightning with a `dirpath` or `default_root_dir` in S3, a script by boto3 or s3fs. A copy of a folder
+(`aws s3 sync`, `s3fs.put`) begins many files at once, and the small ones, which savers write last, are there first:
+so `transformers`, `accelerate` and `orbax` prove nothing there without `--done`. Orbax 0.12 refuses to save to `s3://`
+("Checkpoint path should be absolute"; orbax/checkpoint/_src/serialization/tensorstore_utils.py).
+
 ## Tests
 
 `make savers` runs the real libraries of `tests/savers/requirements.txt`: each program saves in a child that is killed

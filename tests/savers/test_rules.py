@@ -101,6 +101,8 @@ def test_metadata_that_is_not_understood_proves_nothing() -> None:
         assert verdict.state is state, (verdict, data)
     ranks = Files("step-7", {"__0.metadata": good.files[".metadata"], "__0_0.distcp": b"0" * 128})
     assert dcp.check(ranks).state is UNSURE
+    # In S3 a rename is a copy and a removal.
+    assert dcp.check(Files("step-7", {**good.files, ".metadata.tmp": good.files[".metadata"]})).state is TORN
     assert recognise(good.but("__0_0.distcp", ".metadata")) is LAYOUTS["dcp"]
 
 
