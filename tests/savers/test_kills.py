@@ -121,8 +121,8 @@ CASES = {
         for kind in ("pt", "safetensors", "npz", "npy")
     },
 }  # fmt: skip
-SAMPLE = ("trainer", "accelerate", "plain-pt", "single-pt")
-"""What `make test` runs, at the edges of each file; `make savers` runs all cases at every call."""
+SAMPLE = ("trainer", "accelerate", "plain-pt", "plain-safetensors", "plain-npz", "single-pt")
+"""Each library once. What `make test` runs, at the edges of each file; `make savers` runs all cases at every call."""
 
 
 @pytest.fixture(autouse=True)

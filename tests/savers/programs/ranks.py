@@ -1,8 +1,8 @@
 """Two ranks of one training on this machine, for programs that save together.
 
 :func:`run` forks a process for each rank. If one is killed the other ends by the broken connection, or is killed once
-it has waited long enough; then the process that called is killed too, so that a tracer of it sees one end. Processes
-that a rank has made end with it, and it with them: a rank whose writer was killed would wait for it for ever.
+it has waited long enough; then the process that called is killed too, so that a tracer of it sees one end, and what
+the ranks have started with it.
 """
 
 from __future__ import annotations
@@ -20,8 +20,12 @@ ALONE_S = 10.0
 """How long a rank may go on when the other has gone."""
 
 
-def run(work, world: int = WORLD) -> None:
-    """``work(rank)`` in a process for each rank, all in one gloo group. Kills this process if a rank fails."""
+def run(work, world: int = WORLD, *, writers: bool = False) -> None:
+    """``work(rank)`` in a process for each rank, all in one gloo group. Kills this process if a rank fails.
+
+    With ``writers`` the ranks save by processes of their own, and one ends when a writer of its is killed: it would
+    wait for its answer for ever.
+    """
     listener = socket.create_server(("127.0.0.1", 0))
     port = listener.getsockname()[1]
     os.setpgid(0, 0)
@@ -29,7 +33,7 @@ def run(work, world: int = WORLD) -> None:
     for rank in range(world):
         pid = os.fork()
         if pid == 0:
-            _rank(rank, world, port, listener, work)
+            _rank(rank, world, port, listener, work, writers)
         there[pid] = rank
     listener.close()
     failed = False
@@ -48,12 +52,13 @@ def run(work, world: int = WORLD) -> None:
         os.killpg(0, signal.SIGKILL)
 
 
-def _rank(rank: int, world: int, port: int, listener: socket.socket, work) -> None:
+def _rank(rank: int, world: int, port: int, listener: socket.socket, work, writers: bool) -> None:
     import datetime as dt
 
     import torch.distributed as dist
 
-    threading.Thread(target=_watch_children, daemon=True).start()
+    if writers:
+        threading.Thread(target=_watch_children, daemon=True).start()
     try:
         os.environ.update(RANK=str(rank), LOCAL_RANK=str(rank), WORLD_SIZE=str(world))
         os.environ.update(MASTER_ADDR="127.0.0.1", MASTER_PORT=str(port))
@@ -84,4 +89,4 @@ def _watch_children() -> None:
                         os._exit(1)
             except (FileNotFoundError, ProcessLookupError, ChildProcessError):
                 continue  # a thread, or a process that was waited for meanwhile
-        time.sleep(0.02)
+        time.sleep(0.2)  # a tracer stops the process at each call

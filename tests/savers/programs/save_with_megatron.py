@@ -67,8 +67,8 @@ def load(rank: int) -> None:
 
 
 if sys.argv[1] == "load":
-    run(load, WORLD)
+    run(load, WORLD, writers=True)
 else:
     FOLDER = serve()
-    run(save, WORLD)
+    run(save, WORLD, writers=True)
 done()
