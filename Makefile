@@ -64,6 +64,7 @@ test-savers: venv venv-savers
 test-cluster: venv venv-savers engine
 	@docker/base trixie
 	@docker/base bookworm
+	@tools/fetch-s3
 	$(PY) -m pytest -q -n $(CLUSTERS) --dist loadfile --no-loadscope-reorder -m "cluster and (not savers or sample)"
 
 savers: venv

@@ -76,6 +76,7 @@ def publish_by_hand(
     relative = root.relative_save(attempt, path)
     root.check_save(relative, root.bucket.deadline())
     record(root, relative, Proof.PROVED)
+    root.saw(relative)
     return root.publish(epoch, step, relative, attempt=attempt, sync=sync)
 
 

@@ -93,6 +93,10 @@ class TransientError(StoreError):
     """May work if it is tried again (``EAGAIN``, ``EINTR``, ``ETIMEDOUT``, ``ENOSPC``, ``EDQUOT``, ...)."""
 
 
+class LateError(TransientError):
+    """It was tried again and again until its time was over: at once is too soon to try it once more."""
+
+
 class CorruptError(StoreError):
     """It is there, and it is not what it must be."""
 

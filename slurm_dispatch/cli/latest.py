@@ -19,6 +19,8 @@ from slurm_dispatch.store.sound import Condition, Found
 
 PASS = frozenset({Condition.WHOLE, Condition.UNRECORDED})
 """Of a save without a manifest only its own structure can be asked; it is said."""
+TRIES = 5
+"""How often a newer save is checked in the place of one that went meanwhile."""
 
 
 @click.command("latest")
@@ -57,9 +59,23 @@ def command(root: str | None, fallback: bool, verify: bool, timeout: float, as_j
 def verified(root: AnyRoot, save: Save, *, fallback: bool) -> tuple[Save, Found]:
     """The save if it passes; with ``fallback``, the next one that does. Says on stderr what was checked.
 
+    One that went because a newer one was published meanwhile is no answer: then that one is checked.
+
     :raises BadDataError: it does not pass, or none does.
     :raises StoreError: it could not be looked.
     """
+    for _ in range(TRIES):
+        try:
+            return _passing(root, save, fallback=fallback)
+        except (BadDataError, StoreError):
+            now = root.latest(fallback=fallback)
+            if now is None or now.publication == save.publication:
+                raise
+            save = now
+    return _passing(root, save, fallback=fallback)
+
+
+def _passing(root: AnyRoot, save: Save, *, fallback: bool) -> tuple[Save, Found]:
     publications = [one for one in root.listing() if one <= save.publication] if fallback else [save.publication]
     for publication in publications:
         found = inspect(root, publication)

@@ -28,12 +28,13 @@ from slurm_dispatch.errors import (
     ConfigurationError,
     CorruptError,
     DispatchError,
+    LateError,
     StoreError,
     TransientError,
     show,
 )
 from slurm_dispatch.s3.deadline import Deadline, Late
-from slurm_dispatch.s3.trouble import classed, code_of, passes
+from slurm_dispatch.s3.trouble import classed, code_of, passes, said
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -91,6 +92,8 @@ class Bucket:
         self.timeout_s = timeout_s
         self._settings = given
         self._clients: dict[float, Any] = {}
+        self.unanswered: set[str] = set()
+        """Keys of which a put got no answer once: that put may be done later, after others of the same key."""
 
     def deadline(self) -> Deadline:
         """What one call from outside may take."""
@@ -104,6 +107,7 @@ class Bucket:
         :raises CorruptError: it is there with another body.
         :raises AmbiguousError: it may be there or may come to be there; creating the same again is safe.
         """
+        why = ""
         for _ in deadline.tries():
             try:
                 self._call(deadline, lambda: self._library.put(self._store(), key, body, mode="create"))
@@ -114,15 +118,17 @@ class Bucket:
             except Exception as error:
                 if type(error).__name__ != "AlreadyExistsError":
                     if passes(error):
+                        why = f": {said(error)}"
                         continue
                     raise self._classed(error, "creating", key) from error
                 # 412 or 409: the client does not say which. Absent is a conflict, and is tried again.
                 if self._same(key, body, deadline):
                     return Made.FOUND
+                why = ": the store says that it is there, and then that it is not"
             else:
                 return Made.NEW
         raise AmbiguousError(
-            f"creating {self._shown(key)} at {show(self.endpoint)}: no answer in {deadline.seconds:g} s",
+            f"creating {self._shown(key)} at {show(self.endpoint)}: not done in {deadline.seconds:g} s{why}",
             hint="it may be there or not; the same again is safe",
         )
 
@@ -165,8 +171,14 @@ class Bucket:
         return self._again(deadline, "reading", key, get)
 
     def replace(self, key: str, body: bytes, deadline: Deadline) -> None:
-        """Leave an object that says the same whoever leaves it; one that is there is replaced. Never in ``pub/``."""
-        self._again(deadline, "writing", key, lambda: self._library.put(self._store(), key, body))
+        """Leave an object; one that is there is replaced. Never in ``pub/``.
+
+        :raises TransientError: an earlier put of the key, which had got no answer, was done after this one.
+        """
+        put = functools.partial(self._library.put, self._store(), key, body)
+        self._again(deadline, "writing", key, put, writes=True)
+        if key in self.unanswered and self.read(key, deadline, length=len(body) + 1) != body:
+            raise TransientError(f"writing {self._shown(key)} at {show(self.endpoint)}: an earlier put came later")
 
     def remove(self, key: str, deadline: Deadline) -> None:
         """Take an object away that was made to try the store out."""
@@ -209,14 +221,17 @@ class Bucket:
         """
         part = max(PART_BYTES, -(-size // PARTS_MAX))
         failing: Deadline | None = None
+        why = ""
         for _ in deadline.tries():
             try:
                 return self._call(deadline, functools.partial(self._put_file, key, file, token, part))
             except Late:
+                self.unanswered.add(key)
                 break
             except DispatchError:
                 raise
             except Exception as error:
+                self.unanswered.add(key)
                 if not os.path.lexists(file):
                     raise BadDataError(f"file {show(file)} went while it was uploaded") from error
                 if self.sent(key, self.deadline()) == (size, token):
@@ -225,8 +240,9 @@ class Bucket:
                 failing = failing or self.deadline()
                 if late or (not passes(error) and code_of(error) != "NoSuchUpload"):
                     raise self._classed(error, "uploading", key) from error
+                why = f": {said(error)}"
         raise AmbiguousError(
-            f"uploading {self._shown(key)} at {show(self.endpoint)}: not done in {deadline.seconds:g} s",
+            f"uploading {self._shown(key)} at {show(self.endpoint)}: not done in {deadline.seconds:g} s{why}",
             hint="the same again goes on with what is not there yet",
         )
 
@@ -271,24 +287,31 @@ class Bucket:
             return True
         raise CorruptError(f"object {self._shown(key)} is there with another content, of {meta.size} bytes")
 
-    def _again(self, deadline: Deadline, doing: str, key: str, act: Callable[[], _T]) -> _T:
-        """What a request gives that changes nothing by being repeated."""
+    def _again(
+        self, deadline: Deadline, doing: str, key: str, act: Callable[[], _T], *, writes: bool = False
+    ) -> _T:
+        """What a request gives that changes nothing by being repeated.
+
+        :param writes: it is a put.
+        """
         last: Exception | None = None
         for _ in deadline.tries():
             try:
                 return self._call(deadline, act)
             except Late:
+                self.unanswered |= {key} if writes else set()
                 break
             except DispatchError:
                 raise
             except Exception as error:
+                self.unanswered |= {key} if writes else set()
                 if not passes(error):
                     raise self._classed(error, doing, key) from error
                 last = error
         late = f"{doing} {self._shown(key)} at {show(self.endpoint)}: not done in {deadline.seconds:g} s"
         if last is None:
-            raise TransientError(late)
-        raise TransientError(f"{late}: {self._classed(last, doing, key)}") from last
+            raise LateError(late)
+        raise LateError(f"{late}: {said(last)}") from last
 
     def _call(self, deadline: Deadline, act: Callable[[], _T]) -> _T:
         try:

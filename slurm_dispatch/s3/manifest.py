@@ -71,33 +71,6 @@ def record(root: S3Root, path: bytes, proof: Proof) -> None:
         write_manifest(root, path, manifest_of(objects, root.place.key(os.fsdecode(path)), proof))
 
 
-def check_published(root: S3Root, path: bytes, objects: Sequence[Meta]) -> bool:
-    """See that nothing is lost of a published save, as its objects were just listed, before it is resumed from.
-
-    Whatever is left of a save has its name: a lifecycle rule, or a rotation of its saver that was stopped, takes one
-    object after the other. What is only other than it was is said, as it is of a folder.
-
-    :returns: whether there is a manifest by which it could be seen.
-    :raises AbsentError: it is being removed.
-    :raises BadDataError: a part of it is gone.
-    """
-    manifest = read_manifest(root, path)
-    if manifest is None:
-        return False
-    now = manifest_of(objects, root.place.key(os.fsdecode(path)), manifest.proof)
-    if now.files < manifest.files:
-        if read_manifest(root, path) is None:
-            raise AbsentError(f"save {show(path)} of {show(root.path)} is being removed")
-        raise BadDataError(
-            f"save {show(path)} of {show(root.path)} has {now.files} objects with {now.size} bytes, and had "
-            f"{manifest.files} with {manifest.size} when it was published",
-            hint="find out what removed them: a lifecycle rule of the bucket, or the saver's own rotation",
-        )
-    if now != manifest:
-        root.say(f"save {show(path)} is not what it was when it was published; resuming from it")
-    return True
-
-
 def state_of(root: S3Root, publication: Publication) -> SaveState:
     """The save as it is now, against its manifest.
 
@@ -112,6 +85,39 @@ def state_of(root: S3Root, publication: Publication) -> SaveState:
     if manifest_of(objects, root.place.key(os.fsdecode(publication.path)), manifest.proof) != manifest:
         return SaveState.CHANGED
     return SaveState(manifest.proof.value)
+
+
+def check_whole(root: S3Root, path: bytes) -> None:
+    """See that nothing is lost of a published save. What is only other than it was is said, as it is of a folder.
+
+    Whatever is left of a save has its name: a lifecycle rule, or a rotation of its saver that was stopped, takes one
+    object after the other.
+
+    :raises AbsentError: it is not what it was, and not the latest any more.
+    :raises BadDataError: it has fewer objects than it had, and is the latest: somebody else has removed them.
+    """
+    manifest = read_manifest(root, path)
+    objects = root.save_objects(path, root.bucket.deadline())
+    check_as_recorded(root, path, manifest, objects)
+
+
+def check_as_recorded(root: S3Root, path: bytes, manifest: Manifest | None, objects: Sequence[Meta]) -> None:
+    """:func:`check_whole` of what was listed. Without a manifest there is nothing to hold it to."""
+    if manifest is None:
+        return
+    now = manifest_of(objects, root.place.key(os.fsdecode(path)), manifest.proof)
+    if now == manifest:
+        return
+    publications = root.listing()
+    if publications and publications[0].path != path and any(one.path == path for one in publications):
+        raise AbsentError(f"save {show(path)} of {show(root.path)} is outranked, and not what it was")
+    if now.files < manifest.files:
+        raise BadDataError(
+            f"save {show(path)} of {show(root.path)} had {manifest.files} objects with {manifest.size} bytes when it "
+            f"was published, and has {now.files} with {now.size}",
+            hint="find out what removed them: a lifecycle rule of the bucket, or the saver's own rotation",
+        )
+    root.say(f"save {show(path)} is not what it was when it was published; resuming from it")
 
 
 def inspect(root: S3Root, publication: Publication) -> Found:
@@ -144,6 +150,8 @@ def inspect(root: S3Root, publication: Publication) -> Found:
 
 
 def _absent(root: S3Root, publication: Publication, manifest: Manifest | None) -> Found:
+    if manifest is not None and b"/kept/" not in publication.path:
+        return Found(Condition.REMOVED, "by its saver, whose own it was")
     if manifest is not None:
         return Found(Condition.GONE, f"it had {manifest.files} objects with {manifest.size} bytes")
     try:

@@ -67,6 +67,8 @@ class S3Root:
         self._known: str | None = None
         """The greatest name that this process has seen or made; no listing lowers it."""
         self._proved: set[str] = set()
+        self._seen: bytes | None = None
+        """A save that was seen to be there, see :meth:`saw`."""
 
     takes_links = False
 
@@ -134,7 +136,8 @@ class S3Root:
         """Refuse publications of this generation or a higher one that nobody has claimed: a root that was copied."""
         name = self._greatest(deadline)
         epoch = parse_name(name).epoch if name is not None else 0
-        if epoch and epoch // 10**12 >= generation:
+        # Whoever has claimed it meanwhile may have published already; who that is, is read next.
+        if epoch and epoch // 10**12 >= generation and self._owner(generation, deadline) is None:
             raise foreign(self.path, epoch // 10**12)
 
     # Executions
@@ -196,11 +199,19 @@ class S3Root:
         relative = self.relative_save(attempt, path)
         publication = Publication(epoch, step, relative)
         deadline = self.bucket.deadline()
-        self.check_save(relative, deadline)
+        seen, self._seen = self._seen, None
+        if seen == relative:
+            check_length(relative, self.name_max())
+        else:
+            self.check_save(relative, deadline)
         self._prove(attempt, deadline)
         self.bucket.create(self.place.key("pub", publication.name), b"", deadline)
         self._learn(publication.name)
         return publication
+
+    def saw(self, relative: bytes) -> None:
+        """The caller has just seen that this save is there and has a byte: its publication does not list it again."""
+        self._seen = relative
 
     def prove(self, attempt: str) -> None:
         """See that the store keeps what the protocol needs, once an execution.
@@ -208,6 +219,10 @@ class S3Root:
         :raises CannotCreateError: it does not.
         """
         self._prove(check_attempt(attempt), self.bucket.deadline())
+
+    def take_as_proved(self, attempt: str) -> None:
+        """Another process of this execution has done :meth:`prove`."""
+        self._proved.add(check_attempt(attempt))
 
     def _prove(self, attempt: str, deadline: Deadline) -> None:
         if attempt not in self._proved:

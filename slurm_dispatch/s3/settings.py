@@ -48,7 +48,8 @@ class Settings:
 def settings(environment: Mapping[str, str] | None = None) -> Settings:
     """What the environment and the files that it names say.
 
-    :raises ConfigurationError: a file does not parse, a profile is not there, half of a pair of keys is.
+    :raises ConfigurationError: a file does not parse, a profile is not there, half of a pair of keys is, or the
+        endpoint is no URL.
     """
     given = os.environ if environment is None else environment
     name = given.get("AWS_PROFILE") or given.get("AWS_DEFAULT_PROFILE")
@@ -70,6 +71,8 @@ def settings(environment: Mapping[str, str] | None = None) -> Settings:
     endpoint = _endpoint(given, profile, config)
     client: dict[str, object] = {}
     if endpoint:
+        if not endpoint.lower().startswith(("http://", "https://")):
+            raise ConfigurationError(f"the endpoint {show(endpoint)} is no URL", hint="it is http(s)://HOST[:PORT]")
         found["endpoint"] = endpoint
         client["allow_http"] = endpoint.lower().startswith("http://")
     if given.get("AWS_CA_BUNDLE"):

@@ -19,9 +19,17 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from slurm_dispatch.durable import TEMPORARY_PREFIX, sync_folder
-from slurm_dispatch.errors import AbsentError, BadDataError, CannotCreateError, StoreError, show, store_error
+from slurm_dispatch.errors import (
+    AbsentError,
+    BadDataError,
+    CannotCreateError,
+    StoreError,
+    TransientError,
+    show,
+    store_error,
+)
 from slurm_dispatch.s3.deadline import Deadline
-from slurm_dispatch.s3.manifest import check_published, read_manifest
+from slurm_dispatch.s3.manifest import check_as_recorded, read_manifest
 from slurm_dispatch.s3.place import KEY_BYTES_MAX, is_plain
 from slurm_dispatch.store.remove import remove_quietly
 from slurm_dispatch.store.whole import look
@@ -32,6 +40,7 @@ if TYPE_CHECKING:
 
     from slurm_dispatch.s3.bucket import Meta
     from slurm_dispatch.s3.root import S3Root
+    from slurm_dispatch.store.manifest import Manifest
     from slurm_dispatch.store.whole import Entry, Look
 
 FILES_AT_ONCE = 8
@@ -108,6 +117,7 @@ def upload(
     known_as: Look | None = None,
     say: Callable[[str], None] | None = None,
     moving: Callable[[float], None] = lambda _: None,
+    listed: Callable[[list[Meta]], None] = lambda _: None,
 ) -> bytes:
     """Bring the save at ``source``, a folder or a file, to ``exec/<attempt>/<name>`` of the root.
 
@@ -116,6 +126,7 @@ def upload(
 
     :param name: the source's own unless given; may have several components.
     :param known_as: the save of which the source has links and copies: its files are those that were sent.
+    :param listed: gets the objects of the save as they are then.
     :returns: the path to publish; nothing is sent if this very save is published already.
     :raises BadDataError: it is not there, is empty, changed meanwhile, or has what S3 has not: links, special files,
         names that are not UTF-8 or too long.
@@ -130,6 +141,7 @@ def upload(
     if any(one.path == relative for one in root.listing()):
         if not _is_sent(root, relative, key, sent):
             raise CannotCreateError(f"save {show(relative)} is published already", hint="publish another step's")
+        listed(root.save_objects(relative, root.bucket.deadline()))
         return relative  # the answer to that was lost: the same may be published again
     there = {meta.key: meta.size for meta in root.save_objects(relative, root.bucket.deadline())}
     meter = Meter(f"uploading {show(relative)}", say, moving=moving)
@@ -145,7 +157,18 @@ def upload(
     _all([functools.partial(send, one) for one in sent], meter)
     if _files(source) != files:
         raise BadDataError(f"save {show(source)} changed while it was uploaded")
-    _settle(root, relative, {_below(key, one.path): one.size for one in files})
+    objects = _settle(root, relative, {_below(key, one.path): one.size for one in sent})
+
+    def see(one: _File) -> tuple[int, int]:
+        target = _below(key, one.path)
+        if root.bucket.sent(target, _for(0)) != (one.size, one.token):
+            raise TransientError(f"object s3://{root.place.bucket}/{show(target)} was put again by an earlier upload")
+        return 0, 0
+
+    # A put that got no answer can be done after the one that was sent instead, and it may be of an earlier content.
+    doubtful = [one for one in sent if there or _below(key, one.path) in root.bucket.unanswered]
+    _all([functools.partial(see, one) for one in doubtful], Meter("", None, moving=moving))
+    listed(objects)
     return relative
 
 
@@ -167,11 +190,11 @@ def download(
     """
     if os.path.lexists(target):
         raise CannotCreateError(f"{show(target)} is there already", hint="remove it, or give another folder")
-    known = read_manifest(root, relative) is not None
+    recorded = read_manifest(root, relative)
     objects = root.save_objects(relative, root.bucket.deadline())
     if not objects:
         raise AbsentError(f"save {show(relative)} of {show(root.path)} is gone")
-    recorded = check_published(root, relative, objects) and known
+    check_as_recorded(root, relative, recorded, objects)
     key = root.place.key(relative.decode("utf-8"))
     paths = {meta.key: meta.key[len(key) + 1 :] for meta in objects}
     _check_names(relative, list(paths.values()))
@@ -182,7 +205,7 @@ def download(
     try:
         folders = _make(temporary, paths)
         _all([act for meta in objects for act in _reads(root, meta, _below(temporary, paths[meta.key]))], meter)
-        _check_there(root, relative, objects, recorded=recorded)
+        _check_there(root, relative, objects, recorded)
         for folder in reversed(folders):
             sync_folder(folder)
         os.rename(temporary, target)
@@ -193,14 +216,14 @@ def download(
         remove_quietly(os.fsencode(temporary))
 
 
-def _check_there(root: S3Root, relative: bytes, objects: Sequence[Meta], *, recorded: bool) -> None:
+def _check_there(root: S3Root, relative: bytes, objects: Sequence[Meta], recorded: Manifest | None) -> None:
     """See that what was downloaded is the save, and not what a removal that had begun has left of it.
 
     A removal takes the manifest first: one that was there before the listing and is there now proves the listing. A
     save without one is not being removed while it is the latest, or is not published at all.
     """
     now = root.save_objects(relative, root.bucket.deadline())
-    if recorded:
+    if recorded is not None:
         stays = read_manifest(root, relative) is not None
     else:
         published = [publication.path for publication in root.listing()]
@@ -273,15 +296,16 @@ def _token(entry: Entry) -> str:
     return hashlib.sha256(identity.encode()).hexdigest()
 
 
-def _settle(root: S3Root, relative: bytes, wanted: dict[str, int]) -> None:
-    """See that the save is what was sent, and take away what an earlier one of its name has left."""
+def _settle(root: S3Root, relative: bytes, wanted: dict[str, int]) -> list[Meta]:
+    """See that the save is what was sent, and take away what an earlier one of its name has left; its objects."""
     deadline = root.bucket.deadline()
-    there = {meta.key: meta.size for meta in root.save_objects(relative, deadline)}
+    there = {meta.key: meta for meta in root.save_objects(relative, deadline)}
     for key in there.keys() - wanted.keys():
         root.bucket.remove(key, deadline)
     for key, size in wanted.items():
-        if there.get(key) != size:
+        if key not in there or there[key].size != size:
             raise StoreError(f"object s3://{root.place.bucket}/{show(key)} is not there as it was sent")
+    return [there[key] for key in sorted(wanted)]
 
 
 def _reads(root: S3Root, meta: Meta, file: str) -> list[Callable[[], tuple[int, int]]]:
@@ -303,7 +327,7 @@ def _reads(root: S3Root, meta: Meta, file: str) -> list[Callable[[], tuple[int, 
             os.fsync(descriptor)
         finally:
             os.close(descriptor)
-        return int(start == 0), length
+        return int(start == starts[-1]), length
 
     return [functools.partial(read, start) for start in starts]
 

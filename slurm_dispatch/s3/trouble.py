@@ -18,6 +18,32 @@ _AGAIN = frozenset({408, 409, 425, 429})
 """Statuses below 500 that ask for another try."""
 
 
+_HINTS = {
+    "AccessDenied": "these credentials may not do this",
+    "ExpiredToken": "the session token is too old: get new credentials",
+    "InvalidAccessKeyId": "the store does not know this access key",
+    "InvalidToken": "the store does not know this session token",
+    "NoSuchBucket": "there is no such bucket",
+    "RequestTimeTooSkewed": "the clock of this host, or of the store's, is wrong",
+    "SignatureDoesNotMatch": "the secret key is not that of the access key, or something on the way changes requests",
+}
+"""By the code of an S3 error (API reference, "Error responses")."""
+_CREDENTIALS = "look at the credentials and at what they may do"
+_SERVICES = ("http://169.254.169.254", "http://169.254.170.", "http://[fd00:ec2:")
+"""Where instances and containers of a cloud get credentials: asked by the client where nobody gives any."""
+_NONE_GIVEN = "there are no credentials in variables or files, and nothing on this host gives any"
+_CAUSES = (
+    (re.compile(r'message: "([^"]{1,200})"'), "{}"),
+    (re.compile(r'error: "([^"]{1,200})"'), "{}"),
+    (re.compile(r"InvalidCertificate\((?:Other\(OtherError\()?([A-Za-z]+)"), "its certificate is not trusted ({})"),
+    (re.compile(r"(?:kind: |\()(Timeout|TimedOut)\b"), "no answer in time"),
+    (re.compile(r"(IncompleteMessage|UnexpectedEof)"), "the connection was closed before an answer"),
+    (re.compile(r"(InvalidContentType)"), "what answers there does not speak https"),
+    (re.compile(r"(UnexpectedMessage|\bParse\()"), "what answers there does not speak http"),
+)
+"""What the client's own words say of the cause, in Rust's ``Debug`` of the chain of errors; and what it means."""
+
+
 class NotImplementedHere(StoreError):
     """The server says 501: it does not know what it was asked for."""
 
@@ -58,13 +84,11 @@ def classed(error: Exception, doing: str, what: str, where: str) -> StoreError:
     :param where: the endpoint.
     """
     status, code = status_of(error), code_of(error)
-    said = f"{status} {code}".strip() if status is not None else _reason(error)
-    message = f"{doing} {show(what)} at {show(where)}: {show(said)}"
+    message = f"{doing} {show(what)} at {show(where)}: {said(error)}"
     if status in {401, 403} or type(error).__name__ in {"PermissionDeniedError", "UnauthenticatedError"}:
-        return DeniedError(message, hint="look at the credentials and at what they may do")
+        return DeniedError(message, hint=None if _asks_for_credentials(error) else _HINTS.get(code, _CREDENTIALS))
     if status == 404 or isinstance(error, FileNotFoundError):
-        hint = "there is no such bucket" if code == "NoSuchBucket" else "look at bucket and endpoint"
-        return AbsentError(message, hint=hint)
+        return AbsentError(message, hint=_HINTS.get(code, "look at bucket and endpoint"))
     if status == 501:
         return NotImplementedHere(message)
     if status is not None and 300 <= status < 400:
@@ -73,11 +97,30 @@ def classed(error: Exception, doing: str, what: str, where: str) -> StoreError:
         return CorruptError(message)
     if passes(error):
         return TransientError(message)
-    return StoreError(message)
+    return StoreError(message, hint=_HINTS.get(code))
+
+
+def said(error: Exception) -> str:
+    """What the store said, or what came between: a few words, printable, without the request."""
+    if _asks_for_credentials(error):
+        return _NONE_GIVEN
+    status = status_of(error)
+    return show(f"{status} {code_of(error)}".strip() if status is not None else _reason(error))
+
+
+def _asks_for_credentials(error: Exception) -> bool:
+    line = str(error).split("\n", 1)[0]
+    return any(service in line for service in _SERVICES)
 
 
 def _reason(error: Exception) -> str:
-    """The first line of what the client says, without the request that it repeats."""
-    line = str(error).split("\n", 1)[0]
-    _, found, rest = line.rpartition(" - ")
-    return rest if found else line
+    """The first line of what the client says, without the request that it repeats; or the cause, if it is told."""
+    line, _, rest = str(error).partition("\n")
+    _, found, last = line.rpartition(" - ")
+    if not found:
+        return line
+    for pattern, meaning in _CAUSES:
+        match = pattern.search(rest)
+        if match is not None:
+            return meaning.format(match[1])
+    return last

@@ -6,6 +6,9 @@ the pickle of a ``Metadata``, whose ``storage_data`` says of each part of each t
 on, and how long it stands; nothing of it is executed here (:mod:`slurm_dispatch.savers.inert`). So a shard that was
 cut, or that a rank wrote to the disk of another node, is found (C101, C102).
 
+In S3 (``FsspecWriter``) that rename is a copy and a removal; between the two both are there, and what is kept in mind
+of the save would not be so any more.
+
 Saved without collectives, each rank leaves ``__<rank>.metadata`` of its own and nothing says how many ranks there
 are: such a save is never proved. Nothing is rewritten in a finished save.
 """
@@ -59,6 +62,8 @@ def check_shards(view: SaveView, folder: str = "") -> Verdict:
         if any(_OF_RANK.match(path.removeprefix(inside)) for path in view.sizes):
             return unsure("each rank wrote its own metadata, and nothing says how many ranks there are")
         return torn(f"{inside}{METADATA} is not there yet")
+    if f"{inside}{METADATA}.tmp" in view.sizes:
+        return torn(f"{inside}{METADATA}.tmp is still there")
     found = read_shards(view, inside + METADATA)
     return found if isinstance(found, Verdict) else check_ends(view, inside, found)
 
@@ -117,6 +122,7 @@ LAYOUT = Layout(
     last=(METADATA,),
     proves="`.metadata`, which is renamed into place last, and every file that it lists, as long as it says",
     check=check,
+    any_order=True,
     recognises=recognises,
     source=(
         "torch 2.13 torch/distributed/checkpoint/filesystem.py (`FileSystemWriter.finish`, `_StorageInfo`), "

@@ -176,6 +176,7 @@ LAYOUT = Layout(
         "`latest` beside them is not needed"
     ),
     check=check,
+    any_order=True,
     recognises=recognises,
     source=(
         "deepspeed 0.19 deepspeed/runtime/engine.py (`save_checkpoint`, `_get_ckpt_name`, "

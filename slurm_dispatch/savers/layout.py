@@ -69,6 +69,8 @@ class Layout:
         things, so only those of one form are saves.
     :ivar step_of: the step that stands in the save itself, ``None`` if none does; a save whose name says another is
         not published (C098).
+    :ivar any_order: the save says itself which files belong to it, so it is whole in whatever order they came; else
+        the proof is that the saver writes one file after all others, which a copy to S3 does not keep to.
     :ivar recognises: whether a save that a pattern of this layout matches is of this saver, finished or not; for
         ``auto``. True only for what no other program is likely to have made.
     :ivar source: the saver's documentation or source that says all this, with its version.
@@ -87,6 +89,7 @@ class Layout:
     counted: tuple[str, ...] = ()
     one_form: bool = False
     step_of: Callable[[SaveView], int | None] | None = None
+    any_order: bool = False
 
     def is_temporary(self, name: str) -> bool:
         """Whether the saver gives ``name`` to what is not finished."""

@@ -96,6 +96,7 @@ LAYOUT = Layout(
         "`dcp` proves them; with DeepSpeed as `deepspeed` does"
     ),
     check=check,
+    any_order=True,
     recognises=recognises,
     source=(
         "lightning 2.6 pytorch/callbacks/model_checkpoint.py (`format_checkpoint_name`, `CHECKPOINT_NAME_LAST`, "

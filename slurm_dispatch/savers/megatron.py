@@ -149,6 +149,7 @@ LAYOUT = Layout(
         "the old format: the files of all ranks that the arguments in them say"
     ),
     check=check,
+    any_order=True,
     recognises=recognises,
     source=(
         "Megatron-LM core_v0.16 and 0.20 megatron/training/checkpointing.py (`save_checkpoint`, "

@@ -49,6 +49,7 @@ LAYOUT = Layout(
         "that a `*.index.json` names is missing"
     ),
     check=check,
+    any_order=True,
     recognises=recognises,
     one_form=True,
     source=(

@@ -22,6 +22,7 @@ from slurm_dispatch.store.keep import Taken, take
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from slurm_dispatch.model.publication import Publication
     from slurm_dispatch.store.notes import Notes
     from slurm_dispatch.store.root import CheckpointRoot
     from slurm_dispatch.store.roots import Root
@@ -29,6 +30,10 @@ if TYPE_CHECKING:
 SIZE_MAX = 64 * 1024
 VERSION = 1
 TURNS_MAX = 100_000
+WISH = "wish-"
+"""What a note begins with that says, before it is chosen, what is about to be read where there are no links:
+``wish-<epoch>-<name of the publication>``."""
+_WISH = re.compile(r"wish-([0-9]{20})-(.+)\Z")
 _NAME = re.compile(r"choice(?:-([1-9][0-9]{0,5}))?\Z")
 
 
@@ -115,16 +120,49 @@ def read_choice(root: Root, attempt: str) -> Choice | None:
 
     :raises BadDataError: it is there and does not parse.
     """
+    return read_said(root, attempt).choice
+
+
+@dataclass(frozen=True, slots=True)
+class Said:
+    """What an execution has said of what it resumes from.
+
+    :ivar choice: the newest, ``None`` if there is none yet.
+    :ivar wishes: epoch and publication of each save that it was about to read.
+    """
+
+    choice: Choice | None
+    wishes: tuple[tuple[int, str], ...]
+
+
+def read_said(root: Root, attempt: str) -> Said:
+    """The newest choice and all wishes.
+
+    :raises BadDataError: one is there and does not parse.
+    """
     notes = root.notes(attempt)
     try:
         names = notes.names()
     except AbsentError:
-        return None
+        return Said(None, ())
+    wishes = tuple((int(match[1]), match[2]) for match in map(_WISH.match, names) if match is not None)
     turns = [int(match[1] or 1) for match in map(_NAME.match, names) if match is not None]
     if not turns:
-        return None
+        return Said(None, wishes)
     newest = max(turns)
-    return _read(root, notes, "choice" if newest == 1 else f"choice-{newest}")
+    return Said(_read(root, notes, "choice" if newest == 1 else f"choice-{newest}"), wishes)
+
+
+def wish(root: Root, attempt: str, epoch: int, publication: Publication) -> bool:
+    """Say that this execution is about to read a publication's save, and see that it is still the latest.
+
+    Who removes lists the publications first, and reads afterwards who is reading. So where this returns true, whoever
+    finds the save outranked finds the wish too, and leaves it (:func:`slurm_dispatch.store.outranked.epochs_of`).
+
+    :returns: false where a newer one was published meanwhile: ask for that.
+    """
+    root.notes(attempt).leave(f"{WISH}{epoch:020d}-{publication.name}", b"")
+    return root.listing()[0] == publication
 
 
 def is_there(choice: Choice) -> bool:

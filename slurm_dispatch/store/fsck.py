@@ -1,6 +1,7 @@
 """A whole root looked at: every name, every published save, what is there without a publication, and who is latest.
 
-Changes nothing. What is found wrong is a fault; what could not be looked at is trouble, and no fault.
+Changes nothing. What is found wrong is a fault; what could not be looked at is trouble, and no fault. What a run that
+lives publishes and removes meanwhile is neither.
 """
 
 from __future__ import annotations
@@ -83,18 +84,34 @@ def fsck(
     except BadDataError as error:
         report.faults.append(str(error))
     for number, publication in enumerate(publications, start=1):
-        found = inspecting(publication)
-        report.saves.append((publication, found))
-        latest = number == 1
+        report.saves.append((publication, inspecting(publication)))
+        if progress is not None:
+            progress(number, len(publications))
+    moved = _look_again(root, report, inspecting)
+    for number, (publication, found) in enumerate(report.saves, start=1):
+        latest = number == 1 and not moved
         if found.condition in FAULTS or (latest and found.condition is Condition.REMOVED):
             which = "the latest" if latest else f"step {publication.step} of epoch {publication.epoch}"
             report.faults.append(f"{show(publication.path)}, {which}, is {found.condition}: {found.why}")
         elif found.condition is Condition.UNKNOWN:
             report.troubles.append(found.why)
-        if progress is not None:
-            progress(number, len(publications))
     _executions(root, report, publications)
     return report
+
+
+def _look_again(root: Root, report: Report, inspecting: Callable[[Publication], Found]) -> bool:
+    """Look once more at what was not there whole: a run that lives thins meanwhile, and is done with that by now.
+
+    :returns: whether something was published above the latest meanwhile, so that it may be removed like any other.
+    """
+    saves = report.saves
+    well = {Condition.WHOLE, Condition.REMOVED}
+    for number, (publication, found) in enumerate(saves):
+        if found.condition not in well:
+            saves[number] = (publication, inspecting(publication))
+    if not saves or saves[0][1].condition is not Condition.REMOVED:
+        return False
+    return max(root.names(), default="") > saves[0][0].name
 
 
 def _names(root: Root, report: Report) -> list[Publication]:

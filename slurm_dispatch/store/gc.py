@@ -118,11 +118,12 @@ def plan(
     looking = Candidates(root, (), is_save)
     there = [one for one in publications if _is_there(looking, one)]
     stay = staying(publications, there, rules)
-    lent: dict[str, bytes] = {}
+    lent: dict[str, frozenset[bytes]] = {}
     epochs = epochs_of(root, published, lent)
     gone = {Standing.OVER, Standing.ENDED}
-    new = Known(Standing.UNKNOWN, "it began meanwhile")
-    stay.update(path for attempt, path in lent.items() if standings.get(attempt, new).standing not in gone)
+    # Where only a helper has ended, the next one in its script may be reading now.
+    past = {attempt for attempt, known in standings.items() if known.standing is Standing.OVER}
+    stay.update(path for attempt, paths in lent.items() if attempt not in past for path in paths)
     removals: dict[str, tuple[bytes, ...]] = {}
     left: dict[str, Known] = {}
     trouble = list(looking.trouble)
@@ -131,6 +132,8 @@ def plan(
         may = known.standing in gone
         over = known.standing is not Standing.ENDED
         _of_execution(work, attempt, epochs.get(attempt), latest, published.get(attempt, []), over=over)
+        if known.standing is Standing.OVER:
+            work.unsaved(attempt, published.get(attempt, []))
         trouble += work.trouble
         if work.paths and may:
             removals[attempt] = tuple(work.paths)

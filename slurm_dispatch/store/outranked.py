@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 
 from slurm_dispatch.errors import BadDataError, StoreError
 from slurm_dispatch.model.publication import parse_name
-from slurm_dispatch.store.choice import read_choice
+from slurm_dispatch.store.choice import read_said
 from slurm_dispatch.store.tree import LEFTOVER
 from slurm_dispatch.store.whole import final_name
 
@@ -28,6 +28,8 @@ if TYPE_CHECKING:
 
 BEST = b"best"
 """The folder in an execution's own that is pinned."""
+MANIFEST = b"save-"
+"""What the name of a save's manifest begins with (``store.manifest``)."""
 _OWN = frozenset({b"kept", b"resume", b".dispatch", BEST})
 
 
@@ -45,27 +47,36 @@ OWN_AT_LEAST = 2
 
 
 def epochs_of(
-    root: Root, published: Mapping[str, Sequence[Publication]], lent: dict[str, bytes] | None = None
+    root: Root, published: Mapping[str, Sequence[Publication]], lent: dict[str, frozenset[bytes]] | None = None
 ) -> dict[str, int | None]:
     """The greatest epoch that each execution is known to have, from what it published and chose.
 
     ``None``: nothing tells, or its choice could not be read; such an execution may be anything.
 
-    :param lent: gets, by execution, the path of the save that it has chosen to resume from and may still be bringing
-        to its hosts. Only in a root where that save itself is read, and until the execution has published itself.
+    :param lent: gets, by execution, the paths of the saves that it has chosen to resume from, or was about to, and
+        may still be reading. Only in a root where that save itself is read, and until the execution has published
+        twice. The publications must have been listed before.
+    :raises StoreError, BadDataError: with ``lent``, what such an execution has chosen could not be read.
     """
     epochs: dict[str, int | None] = {}
     for attempt in root.executions():
         known = [publication.epoch for publication in published.get(attempt, ())]
+        reads = lent is not None and not root.takes_links and len(known) < OWN_AT_LEAST
         try:
-            choice = read_choice(root, attempt)
+            said = read_said(root, attempt)
+            sources = {source for _, source in said.wishes}
+            known += [epoch for epoch, _ in said.wishes]
+            if said.choice is not None:
+                known.append(said.choice.epoch)
+                sources |= {said.choice.source} if said.choice.source is not None else set()
+            reading = frozenset(parse_name(source).path for source in sources)
         except (BadDataError, StoreError):
+            if reads:
+                raise  # what it reads could be any save: nothing may go
             epochs[attempt] = None
             continue
-        if choice is not None:
-            known.append(choice.epoch)
-            if lent is not None and not root.takes_links and choice.source is not None and len(known) <= OWN_AT_LEAST:
-                lent[attempt] = parse_name(choice.source).path
+        if lent is not None and reads:
+            lent[attempt] = reading
         epochs[attempt] = max(known, default=None)
     return epochs
 
@@ -138,6 +149,29 @@ class Candidates:
             for name in sorted(self.listed(folder)):
                 if LEFTOVER.fullmatch(name):
                     self._add(folder + b"/" + name)
+
+    def unsaved(self, attempt: str, publications: Iterable[Publication]) -> None:
+        """Manifests of which no save is there: its saver has removed it, or it went before it was published.
+
+        After all else of the execution: a manifest goes with the save that it is about, and what else has its name
+        and goes too is no reason to stay. Only where nobody keeps a save meanwhile: a manifest can be there before
+        its save.
+        """
+        own = _folder(attempt)
+        try:
+            # In this order; and not what was listed before, where a folder that could not be listed has nothing.
+            notes = [name for name in self.root.entries(own + b"/.dispatch") if name.startswith(MANIFEST)]
+            kept = self.root.entries(own + b"/kept") if notes else []
+            top = self.root.entries(own) if notes else []
+        except StoreError as error:
+            self.trouble.append(str(error))
+            return
+        published = {one.path for one in publications}
+        paths = {own + b"/" + name for name in top} - (self.paths.keys() - published)
+        for name in notes:
+            save = name.removeprefix(MANIFEST)
+            if save not in kept and own + b"/" + save not in paths:
+                self.paths.setdefault(own + b"/.dispatch/" + name)
 
     def older(self, attempt: str, publications: Iterable[Publication]) -> None:
         """Everything that is a save, of an execution that a greater epoch has outranked."""

@@ -120,6 +120,8 @@ def _absent(root: CheckpointRoot, publication: Publication) -> Found:
         manifest = read_manifest(root, publication.path)
     except CorruptError as error:
         return Found(Condition.GONE, str(error))
+    if manifest is not None and b"/kept/" not in publication.path:
+        return Found(Condition.REMOVED, "by its saver, whose own it was")
     if manifest is not None:
         return Found(Condition.GONE, f"it had {manifest.files} files with {manifest.size} bytes")
     if b".dispatch" not in root.entries(folder):

@@ -77,20 +77,21 @@ def thin(
     greatest = greatest_step(publications)
     if greatest is not None:
         stay.add(greatest.path)
-    lent: dict[str, bytes] = {}
+    lent: dict[str, frozenset[bytes]] = {}
     epochs = epochs_of(root, published, lent)
-    # A newer execution may be bringing to its hosts what it has chosen: where it has no links, that stays.
-    stay.update(path for one, path in lent.items() if (epochs[one] or 0) > epoch)
+    # A newer execution may be reading what it has chosen, or is about to: where it has no links, that stays.
+    stay.update(path for one, paths in lent.items() if (epochs[one] or 0) > epoch for path in paths)
     work = Candidates(root, stay, is_save)
     # What this execution has kept and not published yet stays.
     kept = b"exec/" + attempt.encode("ascii") + b"/kept/"
     work.published(publication for publication in own if publication.path.startswith(kept))
     work.resumed(attempt)
+    work.unsaved(attempt, own)
     for older, known in epochs.items():
         if older != attempt and known is not None and known < epoch:
             work.older(older, published.get(older, []))
     removed, trouble = remove_all(root, work.paths)
-    return Thinned(removed, (*work.trouble, *trouble))
+    return Thinned(tuple(path for path in removed if b"/.dispatch/" not in path), (*work.trouble, *trouble))
 
 
 @dataclass(frozen=True, slots=True)

@@ -35,6 +35,7 @@ PACE = 20
 """A save that has not changed is checked again once this many times as long has passed as the check took: the index
 of a great save takes seconds to read, and one that was killed stays as it is."""
 _VANISHED = frozenset({errno.ENOENT, errno.ENOTDIR, errno.ESTALE})
+_UNSEEN = "nothing shows which objects it has: name the one that is put last with --done, or upload it with --from"
 _DIGITS = re.compile(r"[0-9]+")
 
 
@@ -46,6 +47,7 @@ class Opinion:
     :ivar why: one line.
     :ivar wrong: why it is never published though it is whole, or ``None``.
     :ivar copied: which of its files are copied when it is kept, by their path.
+    :ivar may_settle: whether it tells something that nothing changes.
     """
 
     seen: Look
@@ -53,6 +55,7 @@ class Opinion:
     why: str
     wrong: str | None = None
     copied: Callable[[str], bool] = lambda _: False
+    may_settle: bool = True
 
 
 class Judge:
@@ -79,6 +82,8 @@ class Judge:
         self._patterns: dict[str, tuple[Pattern, ...]] = {}
         self._checked: dict[str, tuple[Opinion, float]] = {}
         """By path: what was said last, and until when it holds for a save that is unchanged (monotonic)."""
+        self.stamps: dict[str, object] = {}
+        """The stamps of the folders of the last listing."""
         self.layout: Layout | None = None
         """The layout; ``None`` where ``--pattern`` and ``--done`` alone say what a save is."""
         if options.layout is not None and not self._auto:
@@ -117,6 +122,7 @@ class Judge:
         :raises StoreError: it could not be listed.
         """
         self.tree.begin()
+        self.stamps = {}
         if self._auto and (self.layout is None or self.layout.one_form):
             self._recognise(directory, reserved)
         found = self._scan(directory, self.layout, reserved)
@@ -126,15 +132,24 @@ class Judge:
 
     def _scan(self, directory: str, layout: Layout | None, reserved: Collection[str]) -> Listing:
         if layout is None:
-            return scan(directory, self._options.pattern, reserved=reserved, tree=self.tree)
-        return scan(directory, self._of(layout), reserved=reserved, unfinished=layout.is_temporary, tree=self.tree)
+            return scan(
+                directory, self._options.pattern, reserved=reserved, tree=self.tree, stamps=self.stamps
+            )
+        return scan(
+            directory,
+            self._of(layout),
+            reserved=reserved,
+            unfinished=layout.is_temporary,
+            tree=self.tree,
+            stamps=self.stamps,
+        )
 
     def _recognise(self, directory: str, reserved: Collection[str]) -> None:
         """Take the first layout of the table that recognises one of its candidates; a surer one later on, too."""
         rows = list(LAYOUTS.values())
         rows = rows if self.layout is None else rows[: rows.index(self.layout)]
         patterns = list(dict.fromkeys(pattern for layout in rows for pattern in self._of(layout)))
-        there = candidates(directory, patterns, reserved=reserved, tree=self.tree)
+        there = candidates(directory, patterns, reserved=reserved, tree=self.tree, stamps=self.stamps)
         asked: dict[str, Layout | None] = {}
         for layout in rows:
             found = [one for one in there if self._is_called(layout, os.path.relpath(one.path, directory))]
@@ -203,10 +218,17 @@ class Judge:
             return Opinion(seen, State.TORN, f"{show(seen.torn or candidate.path)} is cut")
         if seen.proved:
             return Opinion(seen, State.WHOLE, ", ".join(self._options.done) or "its own structure")
-        missing = check_indexes(self.tree.view(candidate.path, seen))
+        view = self.tree.view(candidate.path, seen)
+        missing = check_indexes(view)
         if missing is not None:
-            return Opinion(seen, missing.state, missing.why)
+            return Opinion(seen, missing.state, missing.why, may_settle=self._may_settle(view))
+        if not self._may_settle(view):
+            return Opinion(seen, State.UNSURE, _UNSEEN, may_settle=False)
         return Opinion(seen, State.UNSURE, "nothing in it says that it is whole")
+
+    def _may_settle(self, view: SaveView) -> bool:
+        """Whether an object that is still on its way would be seen: one object comes at once, of several one may."""
+        return self.tree.shows_growth or view.single
 
     def _paced(self, candidate: Candidate, seen: Look) -> Opinion:
         """What the layout says, without asking it again too soon."""
@@ -229,9 +251,13 @@ class Judge:
         if done and state is not State.TORN:
             # The user's own marker decides where the layout cannot say, and is needed where it can.
             state, why = (State.WHOLE, ", ".join(done)) if seen.proved else (State.UNSURE, f"no {done[0]}")
+        may_settle = self._may_settle(view)
+        if state is State.WHOLE and not done and not may_settle and not layout.any_order:
+            state, why = State.UNSURE, _UNSEEN
         if state is State.TORN:
-            return Opinion(seen, state, why)
-        return Opinion(seen, state, why, _wrong_step(layout, view, candidate), layout.copied(view))
+            return Opinion(seen, state, why, may_settle=may_settle)
+        wrong = _wrong_step(layout, view, candidate)
+        return Opinion(seen, state, why, wrong, layout.copied(view), may_settle)
 
     def number_of(self, name: str) -> int | None:
         """The number in a name that the last part of a pattern matches."""

@@ -24,6 +24,7 @@ from slurm_dispatch.watch.local import DIGEST, names_here
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from slurm_dispatch.s3.bucket import Meta
     from slurm_dispatch.s3.root import S3Root
     from slurm_dispatch.store.root import CheckpointRoot
     from slurm_dispatch.store.whole import Look, Proof
@@ -137,9 +138,10 @@ class Uploaded:
         called = os.path.basename(path) if name is None else name
         check_length(kept_path(self._attempt, os.fsencode(called)), self._root.name_max())
         mine = os.path.join(self._links_in, os.fsencode(called))
+        objects: list[Meta] = []
         try:
             source = self._linked(path, seen, mine, copy)
-            relative = None if source is None else self._upload(source, called, seen)
+            relative = None if source is None else self._upload(source, called, seen, objects.extend)
         except BadDataError:
             self._sweep(path, called)
             raise
@@ -150,9 +152,9 @@ class Uploaded:
         if source == path and ((now := look(path, read=False)) is None or now.entries != seen.entries):
             self._sweep(path, called)
             return None
-        objects = self._root.save_objects(relative, self._root.bucket.deadline())
         key = self._root.place.key(relative.decode("utf-8"))
         manifest.write_manifest(self._root, relative, manifest.manifest_of(objects, key, proof))
+        self._root.saw(relative)
         return relative
 
     def _linked(self, path: str, seen: Look, mine: bytes, copy: bool | Callable[[bytes], bool]) -> str | None:
@@ -174,13 +176,13 @@ class Uploaded:
             return path
         return None if done is None else os.fsdecode(mine)
 
-    def _upload(self, source: str, called: str, seen: Look) -> bytes:
+    def _upload(self, source: str, called: str, seen: Look, listed: Callable[[list[Meta]], None]) -> bytes:
         from slurm_dispatch.s3.transfer import upload
 
         try:
             return upload(
                 self._root, self._attempt, source, name=f"kept/{called}", known_as=seen, say=self._say,
-                moving=self._moving,
+                moving=self._moving, listed=listed,
             )  # fmt: skip
         except CannotCreateError as error:
             raise BadDataError(str(error)) from error
@@ -236,6 +238,8 @@ class Written:
         if self._tree.entries_of(objects, key) != seen.entries:
             return None
         manifest.write_manifest(self._root, relative, manifest.manifest_of(objects, key, proof))
+        if seen.size:
+            self._root.saw(relative)
         return relative
 
     def holds(self, name: str, path: str) -> bool:

@@ -26,7 +26,7 @@ from slurm_dispatch.errors import (
 )
 from slurm_dispatch.model.publication import parse_name
 from slurm_dispatch.s3.place import is_place
-from slurm_dispatch.store.choice import Choice, choose_by, is_there
+from slurm_dispatch.store.choice import Choice, choose_by, is_there, wish
 from slurm_dispatch.store.folders import list_fresh
 from slurm_dispatch.store.keep import Taken
 from slurm_dispatch.store.remove import remove_quietly
@@ -80,6 +80,11 @@ def make_local(place: Place) -> str:
             os.mkdir(path)
         except FileExistsError:
             continue
+        except FileNotFoundError as error:
+            raise AbsentError(
+                f"--from {show(place.local or '')}: the folder that it lies in is not there on this host",
+                hint="name a folder of each host's own disk",
+            ) from error
         except OSError as error:
             raise store_error(error, "making the folder of --from", path) from error
     try:
@@ -172,9 +177,14 @@ def choose_and_bring(
 
     for _ in range(TAKES):
         choice = choose_by(
-            root, place.attempt, lambda: _taken(root, take), epoch=place.epoch, start_from=start_from, again=again,
+            root,
+            place.attempt,
+            lambda: _taken(root, place, take),
+            epoch=place.epoch,
+            start_from=start_from,
+            again=again,
             look=still,
-        )  # fmt: skip
+        )
         try:
             return brought(root, place, choice, moving)
         except AbsentError:
@@ -187,20 +197,24 @@ def choose_remote(root: S3Root, place: Place, *, start_from: str | None, again: 
 
     :raises BadDataError: a part of the save is gone.
     """
-    from slurm_dispatch.s3.manifest import check_published
+    from slurm_dispatch.s3.manifest import check_whole
 
     def take(save: Save) -> None:
-        path = save.publication.path
-        check_published(root, path, root.save_objects(path, root.bucket.deadline()))
+        check_whole(root, save.publication.path)
 
     return choose_by(
-        root, place.attempt, lambda: _taken(root, take), epoch=place.epoch, start_from=start_from, again=again,
+        root,
+        place.attempt,
+        lambda: _taken(root, place, take),
+        epoch=place.epoch,
+        start_from=start_from,
+        again=again,
         look=lambda choice: _is_there(root, choice),
-    )  # fmt: skip
+    )
 
 
-def _taken(root: S3Root, take: Callable[[Save], object]) -> Taken | None:
-    """The latest save, once it is taken; asked for again as long as it goes meanwhile.
+def _taken(root: S3Root, place: Place, take: Callable[[Save], object]) -> Taken | None:
+    """The latest save, once it is taken; asked for again as long as it goes or is outranked meanwhile.
 
     :raises BadDataError: a part of it is gone, and it is the latest still.
     """
@@ -208,6 +222,8 @@ def _taken(root: S3Root, take: Callable[[Save], object]) -> Taken | None:
         save = root.latest()
         if save is None:
             return None
+        if not wish(root, place.attempt, place.epoch, save.publication):
+            continue  # a newer one is there by now
         try:
             take(save)
         except AbsentError:
@@ -219,7 +235,9 @@ def _taken(root: S3Root, take: Callable[[Save], object]) -> Taken | None:
                 raise
         else:
             return Taken(save, save.path)
-    raise TransientError(f"the latest save of {show(root.path)} went each of {TAKES} times that it was brought")
+    raise TransientError(
+        f"the latest save of {show(root.path)} went or was outranked each of {TAKES} times that it was taken"
+    )
 
 
 def _is_there(root: S3Root, choice: Choice) -> bool:
@@ -247,7 +265,8 @@ def follow_choice(root: S3Root, place: Place, choice: Choice, moving: Callable[[
     if choice.source is None:
         return choice if choice.resume is None or os.path.lexists(choice.resume) else None
     if place.local is None:
-        return choice
+        there = root.save_objects(parse_name(choice.source).path, root.bucket.deadline(), first=1)
+        return choice if there else None  # of an earlier step: the first rank chooses anew
     path = local_path(place, choice.source)
     if os.path.lexists(path):
         return replace(choice, resume=path)

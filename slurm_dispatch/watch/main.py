@@ -8,7 +8,7 @@ import sys
 from typing import TYPE_CHECKING
 
 from slurm_dispatch.durable import fill_streams
-from slurm_dispatch.errors import ConfigurationError, DispatchError, UsageError
+from slurm_dispatch.errors import ConfigurationError, DispatchError, StoreError, UsageError
 from slurm_dispatch.watch import options as command_line
 from slurm_dispatch.watch import words
 from slurm_dispatch.watch.place import INHERITED, KEEP, Place, find_place, keep_text, variables
@@ -104,7 +104,12 @@ def _work(place: Place, options: command_line.Options, environment: dict[str, st
         ).encode()  # fmt: skip
 
     # A little longer than what waits inside, so that the better message comes first.
-    prepared = Prepared.decode(apart(work, options.timeout_s + 5, f"the checkpoint root {place.root}"))
+    try:
+        prepared = Prepared.decode(apart(work, options.timeout_s + 5, f"the checkpoint root {place.root}"))
+    except StoreError:
+        if place.first and not options.beside:
+            _tell_store_error(place, environment)
+        raise
     hosts = of_other_hosts(place, environment) if place.first else None
     if hosts is not None:
         say(hosts)
@@ -124,6 +129,16 @@ def _work(place: Place, options: command_line.Options, environment: dict[str, st
         say(str(error))
         return error.status
     return supervision.run()
+
+
+def _tell_store_error(place: Place, environment: dict[str, str]) -> None:
+    """Hand on that the store failed before the command could start: by its status alone it would be a failed job."""
+    from slurm_dispatch.model.outcome import Outcome
+    from slurm_dispatch.watch.handing import NODE_FOLDER, RECORD, HandingOn
+
+    record, folder = environment.get(RECORD), environment.get(NODE_FOLDER)
+    handing = HandingOn(record, place.job, place.attempt, place.epoch, None, node_folder=folder)
+    handing.ended(status=None, signal=None, outcome=Outcome.STORE_ERROR.value, step=None)
 
 
 def _say_prepared(place: Place, options: command_line.Options, prepared: Prepared) -> None:

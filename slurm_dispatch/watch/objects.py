@@ -55,6 +55,8 @@ class Objects:
     :ivar directory: ``s3://bucket/prefix/exec/<attempt>``: paths are that, a slash, and the rest of a key.
     """
 
+    shows_growth = False
+
     def __init__(self, root: S3Root, attempt: str) -> None:
         self.directory = root.execution(attempt)
         self._root = root
@@ -121,6 +123,10 @@ class Objects:
     def same(self, one: str, other: str) -> bool:
         """Copies with the same content: no link tells here, and either may be published for the other."""
         return self._entries_of(self._rest(one)) == self._entries_of(self._rest(other))
+
+    def stamp(self, path: str) -> object:
+        """See :meth:`Tree.stamp`."""
+        return None
 
     @staticmethod
     def entries_of(objects: Sequence[Meta], key: str) -> tuple[Entry, ...]:

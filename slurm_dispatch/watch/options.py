@@ -205,7 +205,10 @@ OPTIONS: tuple[Row, ...] = (
         _put_seconds("settle", 0.0),
     ),
     Row(
-        "--interval", "TIME", f"between two scans (default {INTERVAL_S:g}s)", _put_seconds("interval", INTERVAL_S_MIN)
+        "--interval",
+        "TIME",
+        f"between two scans, where nothing is seen to change (default {INTERVAL_S:g}s)",
+        _put_seconds("interval", INTERVAL_S_MIN),
     ),
     Row(
         "--timeout",

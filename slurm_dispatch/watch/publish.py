@@ -11,12 +11,13 @@ import time
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from slurm_dispatch.errors import AbsentError, BadDataError, StoreError, TransientError, show
+from slurm_dispatch.errors import AbsentError, BadDataError, LateError, StoreError, TransientError, show
 from slurm_dispatch.savers.layout import State
 from slurm_dispatch.store.manifest import manifest_of
 from slurm_dispatch.store.root import CheckpointRoot
 from slurm_dispatch.store.thin import thin
 from slurm_dispatch.store.whole import Proof, Settling
+from slurm_dispatch.watch.glance import Marks
 from slurm_dispatch.watch.judge import Judge, Opinion
 from slurm_dispatch.watch.keeping import Linked
 from slurm_dispatch.watch.say import SaidOnce, say
@@ -27,7 +28,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
 
     from slurm_dispatch.store.roots import Root
-    from slurm_dispatch.store.whole import Look
+    from slurm_dispatch.store.whole import Entry, Look
     from slurm_dispatch.watch.keeping import Keeping
     from slurm_dispatch.watch.options import Options
     from slurm_dispatch.watch.place import Place
@@ -43,6 +44,8 @@ LEFT_LOOKS_MAX = 4
 TRIES = 3
 """A scan that meets ESTALE or the like is tried so often at once; then it is a failed scan."""
 PAUSE_S = 0.2
+GLANCED_MAX = 8
+"""Saves that are not whole yet and are glanced at between two scans: the newest."""
 
 
 _Whole = tuple[Candidate, Opinion, Proof]
@@ -69,7 +72,10 @@ class Result:
 
 
 class Publisher:
-    """Publishes for one execution. Lives in the scanning process; :meth:`scan` is all that it does."""
+    """Publishes for one execution. Lives in the scanning process; :meth:`scan` is all that it does.
+
+    :ivar marks: what the last scan saw that changes when there is something new.
+    """
 
     def __init__(
         self,
@@ -113,6 +119,7 @@ class Publisher:
         self.keeping = keeping
         self._clock = clock
         self.alive = alive
+        self.marks = Marks()
         self._nothing_s = nothing_s
         self._began = clock()
         self._settling = Settling(options.settle_s)
@@ -164,8 +171,8 @@ class Publisher:
         for left in reversed(range(TRIES)):
             try:
                 result = self._scan(assume)
-            except (AbsentError, TransientError):
-                if left == 0:
+            except (AbsentError, TransientError) as error:
+                if left == 0 or isinstance(error, LateError):
                     raise
                 time.sleep(PAUSE_S)
                 continue
@@ -184,6 +191,7 @@ class Publisher:
             self._once(f"{name} is not published: {trouble}")
         result = Result()
         whole: list[_Whole] = []
+        waiting: dict[str, tuple[Entry, ...]] = {}
         looked_at = self._worth_a_look(listing)
         self._settling.retain(one.path for one in looked_at)
         for candidate in looked_at:
@@ -193,6 +201,8 @@ class Publisher:
             self._seen_any = True
             left = self._is_left(candidate, opinion.seen)
             proof = self._proof(candidate, opinion, assume and (self._left_settles or not left))
+            if proof is None:
+                waiting[candidate.path] = opinion.seen.entries
             if proof is None and left and not self._left_settles:
                 continue
             if proof is None:
@@ -201,14 +211,15 @@ class Publisher:
             else:
                 whole.append((candidate, opinion, proof))
         self._say_nothing(listing)
-        if not self._check_resumed(whole, result):
-            return result
-        for candidate, opinion, proof in [one for one in whole if self._may(one[0])][-self.options.keep_own :]:
-            if not self.alive():
-                return result
-            if not self._publish(candidate, opinion, proof):
-                result.waiting += 1
-                result.settling += 1
+        if self._check_resumed(whole, result):
+            for candidate, opinion, proof in [one for one in whole if self._may(one[0])][-self.options.keep_own :]:
+                if not self.alive():
+                    return result
+                if not self._publish(candidate, opinion, proof):
+                    waiting[candidate.path] = opinion.seen.entries
+                    result.waiting += 1
+                    result.settling += 1
+        self.marks = Marks(tuple(self._judge.stamps.items()), tuple(waiting.items())[-GLANCED_MAX:])
         return result
 
     def _may(self, candidate: Candidate) -> bool:
@@ -251,6 +262,9 @@ class Publisher:
         if opinion.state is State.TORN:
             self._once(f"{name} does not change and is not published: {opinion.why}")
             return None
+        if not opinion.may_settle and not self.options.done:
+            self._once(f"{name} does not change and is not published: {opinion.why}")
+            return None
         if self.options.done:
             self._once(f"{name} does not change and has no {self.options.done[0]}: not published without it")
             return None
@@ -258,7 +272,7 @@ class Publisher:
 
     def _may_settle(self, opinion: Opinion) -> bool:
         """Whether it may be assumed whole later. Without a layout what is torn may, too: nobody knows its end."""
-        if self.options.done or opinion.wrong is not None:
+        if self.options.done or opinion.wrong is not None or not opinion.may_settle:
             return False
         return opinion.state is not State.TORN or self._judge.layout is None
 

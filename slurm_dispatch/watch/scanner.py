@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from slurm_dispatch.errors import DispatchError, StoreError, TransientError
 from slurm_dispatch.watch.apart import fork_deaf, leave, pipe
+from slurm_dispatch.watch.glance import Glances, Pace
 from slurm_dispatch.watch.publish import Publisher, Result
 from slurm_dispatch.watch.say import say
 
@@ -22,6 +23,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from slurm_dispatch.watch.shared import SharedSaves
+    from slurm_dispatch.watch.tree import Tree
 
 RETRY_S = 60.0
 """After a store error a new scan is tried so much later."""
@@ -48,11 +50,13 @@ class Serving:
         *,
         retry_s: float = RETRY_S,
         finish_asked: Callable[[], tuple[bool, int | None]] | None = None,
+        tree: Tree | None = None,
     ) -> None:
         """
         :param control: where the supervisor's words come from: ``assume``, ``prove``, ``hurry``, ``last``.
         :param events: where the answers go: one JSON object a line, each with ``e``.
         :param finish_asked: for a helper beside a training: whether ``--finish`` was called, and its status.
+        :param tree: where glances between the scans show that something changed; ``None``: they would cost as much.
         """
         self._publisher = publisher
         self._control = control
@@ -63,8 +67,11 @@ class Serving:
         self._assume = True
         self._last = False
         self._begun = False
+        self._changed = False
         self._buffer = b""
         self._error: str | None = None
+        self._pace = Pace(remote=tree is None)
+        self._glances = None if tree is None else Glances(tree)
 
     def run(self) -> None:
         """Scan until told to do the last scan, or until the supervisor has gone."""
@@ -75,9 +82,8 @@ class Serving:
                 return  # another child of the supervisor that was killed, one that hangs, can hold the pipes open
             now = time.monotonic()
             if now >= next_scan:
-                failed = self._scan()
                 # Counted from the end of the scan: a slow filesystem is not asked without a pause.
-                pause = max(self._retry_s, self._interval_s) if failed else self._interval_s
+                pause = self._scan()
                 next_scan = time.monotonic() + pause
                 continue
             if self._finish_asked is not None and now >= next_look:
@@ -86,7 +92,11 @@ class Serving:
             until = next_scan if self._finish_asked is None else min(next_scan, next_look)
             if self._hear(max(0.0, until - time.monotonic())):
                 next_scan = min(next_scan, time.monotonic() + self._interval_s)
+            if self._changed:
+                next_scan = time.monotonic()
         self._last_scan()
+        if self._glances is not None:
+            self._glances.close()
 
     def _look_for_finish(self) -> None:
         if self._finish_asked is None:
@@ -126,11 +136,29 @@ class Serving:
             self._hear(LAST_PAUSE_S if failed else min(HURRY_S, max(0.05, options.settle_s / 4)))
         self._tell(e="last", error=self._error, waiting=result.waiting)
 
-    def _scan(self) -> bool:
-        return self._scan_once()[0]
+    def _scan(self) -> float:
+        """One scan; for how long there is none then, unless a glance shows something."""
+        used, began = time.process_time(), time.monotonic()
+        failed, result = self._scan_once()
+        if failed:
+            return max(self._retry_s, self._interval_s)
+        now = time.monotonic()
+        marks = self._publisher.marks
+        # What it took to keep a save says nothing of the next scan.
+        cost_s = 0.0 if result.published else time.process_time() - used
+        rest = self._pace.after(marks, now, cost_s=cost_s)
+        if rest.lively:
+            slow_s = 0.0 if result.published else now - began
+            return min(self._interval_s, max(rest.pause_s, slow_s))
+        if self._glances is not None:
+            self._glances.begin(marks, rest)
+        return self._interval_s
 
     def _scan_once(self) -> tuple[bool, Result]:
         """One scan, told before and after. Returns whether it failed, and its result."""
+        if self._glances is not None:
+            self._glances.end()
+        self._changed = False
         self._tell(e="begin")
         result = Result()
         code = 0
@@ -155,7 +183,10 @@ class Serving:
 
     def _hear(self, timeout_s: float) -> bool:
         """Take the supervisor's words; true if one asks for a scan sooner. Without a supervisor this process ends."""
-        if not select.select([self._control], [], [], timeout_s)[0]:
+        glances = [] if self._glances is None else [self._glances.descriptor]
+        readable = select.select([self._control, *glances], [], [], timeout_s)[0]
+        self._changed = bool(glances) and glances[0] in readable
+        if self._control not in readable:
             return False
         part = os.read(self._control, 4096)
         if not part:

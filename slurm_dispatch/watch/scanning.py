@@ -51,31 +51,39 @@ def scan(
     reserved: Collection[str] = RESERVED,
     unfinished: Callable[[str], bool] = lambda _: False,
     tree: Tree = DISK,
+    stamps: dict[str, object] | None = None,
 ) -> Listing:
     """List ``directory`` by a pattern, or by several.
 
     :param reserved: names in ``directory`` itself that are passed over: they are ours.
     :param unfinished: names that are passed over beside those of :func:`is_temporary`.
+    :param stamps: gets the stamp of each folder that is listed, from before that.
 
     Links are not followed and are not saves: what a link is called says nothing about what it will name later.
 
     :raises StoreError: a folder could not be read; one that went meanwhile is no trouble, but ``directory`` is.
     """
     several = [patterns] if isinstance(patterns, Pattern) else patterns
-    one = _Scan([part for pattern in several for part in pattern.components], reserved, unfinished, tree)
+    one = _Scan([part for pattern in several for part in pattern.components], reserved, unfinished, tree, stamps)
     for pattern in several:
         one.run(directory, pattern)
     return Listing(*_one_a_step(list(one.found), list(one.troubles), tree), tuple(sorted(one.names)[:NAMES_MAX]))
 
 
 def candidates(
-    directory: str, patterns: Sequence[Pattern], *, reserved: Collection[str] = RESERVED, tree: Tree = DISK
+    directory: str,
+    patterns: Sequence[Pattern],
+    *,
+    reserved: Collection[str] = RESERVED,
+    tree: Tree = DISK,
+    stamps: dict[str, object] | None = None,
 ) -> list[Candidate]:
     """Every name that one of the patterns takes, by rising step, also where several are of one step.
 
     :raises StoreError: as :func:`scan`.
     """
-    one = _Scan([part for pattern in patterns for part in pattern.components], reserved, lambda _: False, tree)
+    parts = [part for pattern in patterns for part in pattern.components]
+    one = _Scan(parts, reserved, lambda _: False, tree, stamps)
     for pattern in patterns:
         one.run(directory, pattern)
     return sorted(one.found)
@@ -90,8 +98,10 @@ class _Scan:
         reserved: Collection[str],
         unfinished: Callable[[str], bool],
         tree: Tree,
+        stamps: dict[str, object] | None = None,
     ) -> None:
         self.tree = tree
+        self.stamps = {} if stamps is None else stamps
         self.components = components
         self.reserved = reserved
         self.unfinished = unfinished
@@ -143,6 +153,8 @@ class _Scan:
             return known
         out: list[_Entry] = []
         try:
+            if folder not in self.stamps:
+                self.stamps[folder] = self.tree.stamp(folder)
             with self.tree.entries(folder) as entries:
                 for entry in entries:
                     name = entry.name

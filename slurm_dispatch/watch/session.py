@@ -219,6 +219,8 @@ class Session:
 
         def serve(control: int, events: int) -> None:
             root = open_to_look(place)
+            if not isinstance(root, CheckpointRoot):
+                root.take_as_proved(place.attempt)  # before this run was claimed
 
             def alive() -> bool:
                 return os.getppid() == parent
@@ -248,7 +250,8 @@ class Session:
                 def finish() -> tuple[bool, int | None]:
                     return read_finish(root, place.attempt, run)
 
-            Serving(publisher, control, events, finish_asked=finish).run()
+            glanced = DISK if tree is DISK and not place.shared else None
+            Serving(publisher, control, events, finish_asked=finish, tree=glanced).run()
 
         return serve
 

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 
 from slurm_dispatch.errors import StoreError, show
 from slurm_dispatch.store.whole import look
+from slurm_dispatch.watch.glance import Marks
 from slurm_dispatch.watch.judge import Judge
 from slurm_dispatch.watch.pattern import RESERVED
 from slurm_dispatch.watch.prepare import ROUNDS, Prepared, open_place, other_helper, wait_for_first
@@ -93,6 +94,8 @@ class SharedSaves:
         self._began = clock()
         self._step = step
         self._marks: dict[str, tuple[int, int]] | None = None
+        self.marks = Marks()
+        """Always the same: progress is not in a hurry."""
         self._judge = Judge(options, say=say)
         self._once = SaidOnce()
 

@@ -17,6 +17,7 @@ from slurm_dispatch.savers.layout import State, Verdict, torn
 from slurm_dispatch.savers.structure import check_single
 from slurm_dispatch.store.view import FilesView
 from slurm_dispatch.store.whole import Entry, Look, Proof, look
+from slurm_dispatch.watch.glance import Marks
 from slurm_dispatch.watch.keeping import same_bytes
 from slurm_dispatch.watch.publish import Publisher, Result
 
@@ -48,6 +49,7 @@ class SinglePublisher(Publisher):
     def _scan(self, assume: bool) -> Result:
         result = Result()
         seen = self._look()
+        self.marks = Marks(saves=((self.file, () if seen is None else seen.entries),))
         if seen is None:
             self._say_missing()
             return result

@@ -44,6 +44,11 @@ class Named(Protocol):
 class Tree(Protocol):
     """Saves by their absolute paths, or what stands for those."""
 
+    @property
+    def shows_growth(self) -> bool:
+        """Whether a file is seen from its beginning on: then what is written last tells of all, and what is still
+        being written is seen to change. An object in S3 is seen once all of it is there, whenever it was begun."""
+
     def begin(self) -> None:
         """A scan begins: what is asked from now on is as it is now, or later.
 
@@ -65,9 +70,17 @@ class Tree(Protocol):
     def same(self, one: str, other: str) -> bool:
         """Whether two saves are the very same files."""
 
+    def stamp(self, path: str) -> object:
+        """What changes when a name is made in a folder; always equal to itself where only a listing tells.
+
+        :raises OSError: it could not be asked.
+        """
+
 
 class Disk:
     """A filesystem."""
+
+    shows_growth = True
 
     def begin(self) -> None:
         """Each question is asked anew."""
@@ -87,6 +100,14 @@ class Disk:
     def same(self, one: str, other: str) -> bool:
         """Inode for inode, as hard links of a "last" save are."""
         return (marks := _inodes(one)) is not None and marks == _inodes(other)
+
+    def stamp(self, path: str) -> object:
+        """See :meth:`Tree.stamp`."""
+        try:
+            found = os.stat(path)
+        except FileNotFoundError:
+            return None
+        return found.st_ino, found.st_mtime_ns, found.st_size
 
 
 DISK = Disk()

@@ -9,7 +9,7 @@ import pytest
 from slurm_dispatch.anyroot import open_store
 from slurm_dispatch.s3 import root as rooting
 from slurm_dispatch.s3.root import S3Root
-from tests.s3.fixtures import juice, no_aws_files, seaweed, stub
+from tests.s3.fixtures import juice, no_aws_files, seaweed, shelf, stub
 from tests.s3.stub import BUCKET
 
 if TYPE_CHECKING:
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
     from tests.s3.stub import Stub
 
-__all__ = ["juice", "no_aws_files", "seaweed", "stub"]
+__all__ = ["juice", "no_aws_files", "seaweed", "shelf", "stub"]
 
 Opener = "Callable[..., S3Root]"
 

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from tests.s3.servers import Juice, Seaweed
+from tests.s3.shelf import Shelf, put_in_place
 from tests.s3.stub import Stub
 
 if TYPE_CHECKING:
@@ -29,6 +30,16 @@ def stub() -> Iterator[Stub]:
     """A stub of its own for each test."""
     with Stub() as one:
         yield one
+
+
+@pytest.fixture
+def shelf(monkeypatch: pytest.MonkeyPatch, no_aws_files: None) -> Shelf:
+    """A store in memory in the place of the client, with three keys in a page."""
+    shelf = Shelf(page=3)
+    put_in_place(monkeypatch, lambda: shelf)
+    monkeypatch.setenv("AWS_ACCESS_KEY_ID", "key")
+    monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "secret")
+    return shelf
 
 
 @pytest.fixture(scope="session")

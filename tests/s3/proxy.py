@@ -1,4 +1,6 @@
-"""A proxy on loopback before a real server: answers that come late, and answers that are lost after the act."""
+"""A proxy on loopback before a real server: answers that come late, answers that are lost after the act, and a look
+at the server, or an end, between any two requests.
+"""
 
 from __future__ import annotations
 
@@ -9,9 +11,15 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
     from types import TracebackType
 
 CHUNK = 1 << 16
+METHODS = (b"PUT /", b"POST /", b"DELETE /", b"GET /", b"HEAD /")
+
+
+class Cut(Exception):
+    """This request never comes to the server."""
 
 
 @dataclass
@@ -22,6 +30,8 @@ class Proxy:
     :ivar delay_s: before each piece of an answer.
     :ivar cuts: so many of the next answers are received from the server and not passed on: the connection is closed.
     :ivar of: only answers to requests that begin with this are cut.
+    :ivar gate: gets the first line of each request before the server does; where it raises :class:`Cut`, the server
+        gets nothing and the connection is closed.
     """
 
     port: int
@@ -29,6 +39,7 @@ class Proxy:
     cuts: int = 0
     of: bytes = b"PUT "
     cut: int = 0
+    gate: Callable[[bytes], None] = lambda _: None
     _alone: threading.Lock = field(default_factory=threading.Lock)
 
     def __enter__(self) -> Proxy:  # noqa: PYI034 - Python 3.10 has no Self
@@ -77,13 +88,17 @@ class Proxy:
                         pass
                 there.join(60)
 
-    @staticmethod
-    def _requests(client: socket.socket, server: socket.socket, last: list[bytes]) -> None:
+    def _requests(self, client: socket.socket, server: socket.socket, last: list[bytes]) -> None:
         try:
             while request := client.recv(CHUNK):
                 last[0] = request if request[:4].isupper() or request[:4] in {b"PUT ", b"GET "} else last[0]
+                if request.startswith(METHODS):
+                    self.gate(request.partition(b"\r\n")[0])
                 server.sendall(request)
             server.shutdown(socket.SHUT_WR)
+        except Cut:
+            for one in (client, server):
+                one.shutdown(socket.SHUT_RDWR)
         except OSError:
             pass
 

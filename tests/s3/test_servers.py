@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import os
 import signal
+import socket
 import subprocess
 import sys
 import threading
@@ -25,7 +26,7 @@ from slurm_dispatch.s3.root import S3Root
 from slurm_dispatch.store.roots import Answer
 from tests.s3.proxy import Proxy
 from tests.s3.scene import FIRST, OLD, names, published, save
-from tests.s3.servers import BUCKET, Seaweed
+from tests.s3.servers import BUCKET, Seaweed, free_ports
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -47,6 +48,30 @@ print("ready", flush=True)
 sys.stdin.readline()
 print(root.publish(1000000, int(sys.argv[2]), sys.argv[3], attempt=sys.argv[4]).name, flush=True)
 """
+
+
+def test_ports_that_somebody_else_has_got_are_given_up(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """And those of a server that ran once stay, since its clients know them."""
+    drawn: list[list[int]] = []
+    with socket.socket() as somebody:
+
+        def ports(count: int) -> list[int]:
+            drawn.append(free_ports(count))
+            if len(drawn) == 1:
+                somebody.bind(("127.0.0.1", drawn[0][1]))
+                somebody.listen()
+            return drawn[-1]
+
+        monkeypatch.setattr("tests.s3.servers.free_ports", ports)
+        server = Seaweed(tmp_path)
+        try:
+            server.start()
+            server.stop()
+            server.start()
+        finally:
+            server.stop()
+    assert server.ports == drawn[-1]
+    assert len(drawn) == 2
 
 
 @pytest.fixture

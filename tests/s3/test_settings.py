@@ -125,6 +125,7 @@ def test_the_condition_cannot_be_turned_off(files: dict[str, str]) -> None:
         ({"AWS_PROFILE": "half"}, "half"),
         ({"AWS_ACCESS_KEY_ID": "ONLY"}, "AWS_SECRET_ACCESS_KEY"),
         ({"AWS_CA_BUNDLE": "/nowhere/ca.pem"}, "AWS_CA_BUNDLE"),
+        ({"AWS_ENDPOINT_URL": "store.example:9000"}, "store.example:9000 is no URL"),
     ],
 )
 def test_what_is_wrong_is_named(files: dict[str, str], more: dict[str, str], words: str) -> None:

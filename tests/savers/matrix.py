@@ -110,6 +110,25 @@ class Program:
         trace.unlink()
         return Child(os.waitstatus_to_exitcode(status), b"", said, lines)
 
+    def plain(self, place: str, began: Callable[[int], None]) -> int:
+        """One child that nobody traces, which saves into ``place``; its status, negative for a signal.
+
+        :param began: gets its process id before it saves.
+        """
+        self._number += 1
+        gate = self.folder / f"gate{self._number}"
+        os.mkfifo(gate)
+        assert self._process.stdin is not None
+        self._process.stdin.write(json.dumps([place, str(gate)]).encode() + b"\n")
+        self._process.stdin.flush()
+        began(int(self._line()))
+        opened = os.open(gate, os.O_WRONLY | os.O_NONBLOCK)  # the child has it open, or this is an error
+        os.write(opened, b"!")
+        os.close(opened)
+        status = int(self._expect(b"ended "))
+        gate.unlink()
+        return os.waitstatus_to_exitcode(status)
+
     def _line(self) -> bytes:
         assert self._process.stdout is not None
         if not select.select([self._process.stdout], [], [], DEADLINE_S)[0]:

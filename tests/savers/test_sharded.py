@@ -1,4 +1,4 @@
-"""Real saves of Lightning, torch.distributed.checkpoint, DeepSpeed and Orbax, killed at each file.
+"""Real saves of Lightning, torch.distributed.checkpoint, DeepSpeed, Megatron Core and Orbax, killed at each file.
 
 Where a save has two ranks, the rank that is first to make a call dies, and the other ends by the broken connection.
 After each kill the layout that ``auto`` takes is asked: it never calls a save whole that has not all files of a
@@ -120,7 +120,7 @@ def _names(save: Path) -> set[str]:
 
 def load(case: Case, libraries: Path, saves: list[Path]) -> None:
     """The library itself loads every save; the program compares."""
-    words = ["load", *case.arguments[1:]] if case.layout == "deepspeed" else ["load"]
+    words = ["load", *case.arguments[1:]] if case.layout in {"deepspeed", "megatron"} else ["load"]
     ended = subprocess.run(
         [str(libraries), str(PROGRAMS / case.script), *words, *map(str, saves)], capture_output=True, text=True,
         timeout=LOAD_S, check=False, env={**os.environ, "OMP_NUM_THREADS": "1"},
@@ -140,6 +140,10 @@ MORE = {
     **{
         f"deepspeed-{stage}": Case("save_with_deepspeed.py", ("save", str(stage)), "global_step1", "deepspeed", 1)
         for stage in (0, 1, 3)
+    },
+    **{
+        f"megatron-{ranks}": Case("save_with_megatron.py", ("save", str(ranks)), "iter_0000005", "megatron", 5)
+        for ranks in (1, 2)
     },
 }
 """With the libraries of requirements-more.txt."""

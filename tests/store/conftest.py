@@ -9,14 +9,14 @@ import pytest
 from slurm_dispatch.s3 import root as s3_rooting
 from slurm_dispatch.store import keep as keeping
 from slurm_dispatch.store import root as rooting
-from tests.s3.fixtures import no_aws_files, seaweed, stub
+from tests.s3.fixtures import no_aws_files, seaweed, shelf, stub
 from tests.store import kinds
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
-__all__ = ["no_aws_files", "seaweed", "stub"]
+__all__ = ["no_aws_files", "seaweed", "shelf", "stub"]
 
 
 @pytest.fixture(params=list(kinds.here()))

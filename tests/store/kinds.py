@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Protocol
 from slurm_dispatch.anyroot import open_store
 from slurm_dispatch.s3.root import S3Root
 from slurm_dispatch.store.root import CheckpointRoot
+from tests.s3.shelf import Shelf
 from tests.s3.stub import BUCKET
 from tests.store.scene import fresh
 from tests.store.scene import save as lay_save
@@ -218,6 +219,8 @@ def tmpfs(folder: Path) -> Iterator[Path]:
 def in_s3(request: pytest.FixtureRequest, server: str) -> Store:
     """A prefix of its own on a server that a fixture of that name has started."""
     running = request.getfixturevalue(server)
+    if isinstance(running, Shelf):
+        return Prefix(request.getfixturevalue("tmp_path").name)
     environment = request.getfixturevalue("monkeypatch")
     for name, value in running.environment().items():
         environment.setenv(name, value)
@@ -244,6 +247,7 @@ KINDS: dict[str, Callable[[pytest.FixtureRequest], Store]] = {
     "ext4": lambda request: on(request, "ext4_folder"),
     "tmpfs": lambda request: on(request, "tmpfs_folder"),
     "s3-stub": lambda request: in_s3(request, "stub"),
+    "s3-shelf": lambda request: in_s3(request, "shelf"),
     "s3-seaweedfs": lambda request: in_s3(request, "seaweed"),
 }
 ON_NFS: dict[str, Callable[[pytest.FixtureRequest], Store]] = {

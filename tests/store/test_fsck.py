@@ -14,8 +14,9 @@ import pytest
 from slurm_dispatch.cli.layout import Progress, size
 from slurm_dispatch.cli.main import main
 from slurm_dispatch.model.publication import Publication
+from slurm_dispatch.store.fsck import fsck
 from slurm_dispatch.store.keep import keep
-from slurm_dispatch.store.sound import Condition, inspect
+from slurm_dispatch.store.sound import Condition, Found, inspect
 from slurm_dispatch.store.space import freed, space
 from slurm_dispatch.store.thin import thin
 from slurm_dispatch.store.whole import Proof
@@ -184,6 +185,25 @@ def test_a_latest_that_dispatch_removed_is_a_fault(root: CheckpointRoot, capsys:
     assert root.remove(root.listing()[0].path)
     assert main(["fsck", root.path]) == 65
     assert "checkpoint-7, the latest, is removed: by dispatch" in capsys.readouterr().err
+
+
+def test_what_a_run_publishes_and_removes_meanwhile_is_no_fault(root: CheckpointRoot) -> None:
+    """It was the latest when the names were listed; by the time that it is looked at it is outranked, and removed."""
+    published(root, NEW, FIRST, 5, 6)
+    looks: list[int] = []
+
+    def inspecting(publication: Publication) -> Found:
+        looks.append(publication.step)
+        if len(looks) == 1:
+            published(root, NEW, FIRST, 7, 8, 9)
+            thin(root, NEW, epoch=FIRST)
+            return Found(Condition.UNKNOWN, "its index went while it was read")
+        return inspect(root, publication)
+
+    report = fsck(root, inspecting=inspecting)
+    assert looks == [6, 5, 6]
+    assert [found.condition for _, found in report.saves] == [Condition.REMOVED, Condition.REMOVED]
+    assert (report.faults, report.troubles) == ([], [])
 
 
 def test_latest_is_verified(root: CheckpointRoot, capsys: pytest.CaptureFixture[str]) -> None:

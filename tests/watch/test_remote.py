@@ -15,13 +15,18 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from slurm_dispatch.anyroot import inspect
+from slurm_dispatch.anyroot import inspect, open_store
+from slurm_dispatch.errors import LateError
 from slurm_dispatch.s3.manifest import state_of
+from slurm_dispatch.s3.root import S3Root
 from slurm_dispatch.s3.transfer import download, upload
 from slurm_dispatch.store.fsck import fsck
 from slurm_dispatch.watch.apart import Apart, goes_on
+from slurm_dispatch.watch.keeping import Uploaded
 from slurm_dispatch.watch.local import bring, make_local, of_other_hosts
+from slurm_dispatch.watch.options import parse
 from slurm_dispatch.watch.place import find_place
+from slurm_dispatch.watch.publish import Publisher
 from slurm_dispatch.watch.scanner import Scanner
 from slurm_dispatch.watch.supervise import Supervision
 from tests.watch.rig import until
@@ -190,6 +195,43 @@ def test_a_save_that_changes_during_its_upload_is_sent_as_it_was(remote: RemoteS
     assert stub.objects["run/exec/attempt1/kept/checkpoint-5/weights"] == whole
     assert (remote.local() / "checkpoint-5" / "weights").read_bytes() != whole
     assert str(state_of(remote.opened, remote.publications()[0])) == "proved"
+
+
+def test_a_save_that_goes_during_its_upload_leaves_nothing(remote: RemoteScene, stub: Stub) -> None:
+    """Nobody can send the rest of it, and while the execution is the newest nobody else removes it."""
+    gate = threading.Event()
+    fault = stub.fault("wait", key="kept/checkpoint-5/done", until=gate, times=1)
+    helper = remote.train("save 5 wait go drop 5 touch gone wait end save 7 exit 0")
+    until(lambda: fault.met, "the upload")
+    until(lambda: "run/exec/attempt1/kept/checkpoint-5/weights" in stub.objects, "the first file")
+    remote.open("go")
+    until(lambda: remote.passed("gone"), "the rotation")
+    gate.set()
+    until(lambda: not [key for key in stub.objects if "checkpoint-5" in key], "what was sent to go")
+    remote.open("end")
+    assert helper.end() == 0, helper.said
+    assert remote.published() == [(1, 7)]
+
+
+def test_a_store_that_does_not_answer_is_asked_for_one_call_s_time(
+    remote: RemoteScene, stub: Stub, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A call tries until its time is over; the scan that it was for has failed then, and does not begin anew."""
+    place = find_place(remote.environment(), root=None, local=str(remote.disk), remote=True)
+    options = parse(["--from", str(remote.disk), "--done", "done", "--", "true"])
+    root = open_store(remote.place, timeout_s=0.5)
+    assert isinstance(root, S3Root)
+    folder = make_local(place)
+    keeping = Uploaded(root, place.attempt, folder, say=print)
+    publisher = Publisher(root, place, options, keeping=keeping, directory=folder, resumed_step=None)
+    write(folder, "5", whole=True, done=True)
+    calls: list[str] = []
+    listing = root.listing
+    monkeypatch.setattr(root, "listing", lambda: [calls.append("listing"), listing()][1])
+    stub.fault("answer", method="GET", status=503, code="SlowDown")
+    with pytest.raises(LateError, match="503 SlowDown"):
+        publisher.scan(assume=True)
+    assert calls == ["listing"]
 
 
 def test_the_store_is_away_and_comes_back(remote: RemoteScene, stub: Stub) -> None:

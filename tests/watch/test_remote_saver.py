@@ -63,7 +63,7 @@ def test_the_next_execution_is_given_the_place_in_s3(remote: RemoteScene) -> Non
 
 def test_a_save_without_its_index_s_shards_is_torn(remote: RemoteScene, stub: Stub) -> None:
     """C109: what the index lists must be there, wherever it is."""
-    helper = train(remote, "shards 5 touch half wait go rest 5 exit 0", "--settle", "0.1")
+    helper = train(remote, "shards 5 touch half wait go rest 5 exit 0", "--done", "model.safetensors.index.json")
     until(lambda: remote.passed("half"), "the first shard")
     assert opinion(remote, "--layout", "auto")[0] is State.TORN
     helper.until_said("first start")
@@ -97,12 +97,26 @@ def test_the_trainer_s_own_saves_are_recognised(remote: RemoteScene, stub: Stub)
     found = judge.opinion(candidate)
     assert found is not None
     assert "transformers Trainer" in said[0]
-    assert found.state is State.WHOLE
+    assert found.state is State.UNSURE
+    assert "--done" in found.why
+    assert opinion(remote, "--layout", "auto", "--done", "trainer_state.json")[0] is State.WHOLE
     stub.objects[f"{EXECUTION}checkpoint-5/model.safetensors"] = len(head).to_bytes(8, "little") + head + b"12"
     (candidate,) = judge.listing(tree.directory).found
     found = judge.opinion(candidate)
     assert found is not None
     assert found.state is State.TORN
+
+
+def test_an_object_that_is_still_put_is_not_seen_to_change(remote: RemoteScene, stub: Stub) -> None:
+    """Of a save of several objects one may be on its way for hours: without a proof it is never taken for settled."""
+    options = ("--settle", "0.1", "--pattern", "*checkpoint-{step}*")
+    helper = train(remote, "bare 5 wait go exit 0", *options)
+    helper.until_said("checkpoint-5 does not change and is not published: nothing shows which objects it has")
+    stub.objects[f"{EXECUTION}one-checkpoint-6.bin"] = b"an object is there whole, or not at all"
+    remote.until_published(1, 6)
+    remote.open("go")
+    assert helper.end() == 0, helper.said
+    assert remote.published() == [(1, 6)]
 
 
 def test_what_did_not_change_is_not_read_again(remote: RemoteScene, stub: Stub) -> None:

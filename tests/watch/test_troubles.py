@@ -132,6 +132,25 @@ def test_the_outcome_of_a_run_that_did_not_resume_is_handed_on(scene: Scene) -> 
     )
 
 
+def test_a_store_that_fails_before_the_command_is_handed_on(scene: Scene) -> None:
+    """Its status alone is that of a failed job, which is brought back a few times; the store may be away for long."""
+    made = record(scene.folder)
+    root = scene.folder / "away" / "root"  # the folder that it lies in is not there either
+    environment = scene.environment(SLURM_DISPATCH_RECORD=made.folder, DISPATCH_CHECKPOINT=str(root))
+    helper = scene.helper("--", "true", environment=environment)
+    assert helper.end() == 74, helper.said
+    (fact,) = made.read()[1:]
+    assert (fact.kind, fact.body["outcome"], fact.body["status"], fact.body["step"]) == (
+        "ended",
+        "store_error",
+        None,
+        None,
+    )
+    beside = scene.helper("--beside", environment=environment)
+    assert beside.end() == 74, beside.said
+    assert len(made.read()) == 2
+
+
 def test_only_the_process_that_publishes_hands_on(scene: Scene) -> None:
     made = record(scene.folder)
     step = {"SLURM_JOB_ID": "42", "SLURM_STEP_ID": "0", "SLURM_STEP_NUM_TASKS": "2", "SLURM_PROCID": "1"}
