@@ -197,20 +197,21 @@ def test_a_save_that_changes_during_its_upload_is_sent_as_it_was(remote: RemoteS
     assert str(state_of(remote.opened, remote.publications()[0])) == "proved"
 
 
-def test_a_save_that_goes_during_its_upload_leaves_nothing(remote: RemoteScene, stub: Stub) -> None:
-    """Nobody can send the rest of it, and while the execution is the newest nobody else removes it."""
+def test_a_save_that_goes_during_its_upload_is_published(remote: RemoteScene, stub: Stub) -> None:
+    """C087: a saver that keeps one save; links to it are what is sent. Without links: test_remote_faults."""
     gate = threading.Event()
     fault = stub.fault("wait", key="kept/checkpoint-5/done", until=gate, times=1)
     helper = remote.train("save 5 wait go drop 5 touch gone wait end save 7 exit 0")
     until(lambda: fault.met, "the upload")
-    until(lambda: "run/exec/attempt1/kept/checkpoint-5/weights" in stub.objects, "the first file")
+    whole = (remote.local() / "checkpoint-5" / "weights").read_bytes()
     remote.open("go")
     until(lambda: remote.passed("gone"), "the rotation")
     gate.set()
-    until(lambda: not [key for key in stub.objects if "checkpoint-5" in key], "what was sent to go")
+    remote.until_published(1, 5)
     remote.open("end")
     assert helper.end() == 0, helper.said
-    assert remote.published() == [(1, 7)]
+    assert remote.published() == [(1, 7), (1, 5)]
+    assert stub.objects["run/exec/attempt1/kept/checkpoint-5/weights"] == whole
 
 
 def test_a_store_that_does_not_answer_is_asked_for_one_call_s_time(
