@@ -130,6 +130,7 @@ def upload(
     """
     relative = root.relative_save(attempt, f"exec/{attempt}/{name or os.path.basename(source.rstrip('/'))}")
     files = _files(source)
+    root.settle(relative)
     if any(one.path == relative for one in root.listing()):
         raise CannotCreateError(f"save {show(relative)} is published already", hint="publish another step's")
     key = root.place.key(relative.decode("utf-8"))
