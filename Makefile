@@ -76,7 +76,7 @@ savers: venv
 nightly: venv
 	MODEL_STEPS=$(MODEL_STEPS) $(PY) -m pytest -q -n $(WORKERS) --dist worksteal -rP \
 	    tests/controller/test_model.py tests/controller/test_mutants.py
-	DISPATCH_GC_EXAMPLES=20000 $(PY) -m pytest -q tests/store/test_gc_model.py
+	DISPATCH_GC_EXAMPLES=20000 $(PY) -m pytest -q -n $(WORKERS) tests/store/test_gc_model.py tests/s3/test_model.py
 
 power: venv kernel
 	@$(PY) -m tests.power --cycles $(CYCLES)

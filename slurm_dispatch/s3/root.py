@@ -71,6 +71,8 @@ class S3Root:
         self._proved: set[str] = set()
         self._seen: bytes | None = None
         """A save that was seen to be there, see :meth:`saw`."""
+        self._unsure: dict[bytes, str] = {}
+        """By path: names of publications that got no answer: they may be there, or come to be."""
 
     takes_links = False
 
@@ -214,13 +216,26 @@ class S3Root:
         else:
             self.check_save(relative, deadline)
         self._prove(attempt, deadline)
-        self.bucket.create(self.place.key("pub", publication.name), b"", deadline)
-        self._learn(publication.name)
+        self._unsure[relative] = publication.name
+        self.settle(relative)
         return publication
 
     def saw(self, relative: bytes) -> None:
         """The caller has just seen that this save is there and has a byte: its publication does not list it again."""
         self._seen = relative
+
+    def settle(self, relative: bytes) -> None:
+        """See that a publication of this path that got no answer is there; nothing where there was none.
+
+        Until then what is at the path may be the latest at any moment: nothing there may be written over.
+
+        :raises StoreError: it is not known to be there.
+        """
+        name = self._unsure.get(relative)
+        if name is not None:
+            self.bucket.create(self.place.key("pub", name), b"", self.bucket.deadline())
+            self._learn(name)
+            del self._unsure[relative]
 
     def prove(self, attempt: str) -> None:
         """See that the store keeps what the protocol needs, once an execution.

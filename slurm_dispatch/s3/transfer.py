@@ -136,6 +136,7 @@ def upload(
     relative = root.relative_save(attempt, f"exec/{attempt}/{name or os.path.basename(source.rstrip('/'))}")
     files = _files(source)
     sent = files if known_as is None else _known_as(files, known_as)
+    root.settle(relative)
     key = root.place.key(relative.decode("utf-8"))
     _check_keys(source, key, files)
     if any(one.path == relative for one in root.listing()):

@@ -199,6 +199,9 @@ class World:
             self._arrive()
         if verb == "head":
             self.arrive_first(actor.name[-1], key)
+        if verb in {"put", "complete"}:
+            for one in [one for one in self.late if one[1:3] == ("delete", key)]:
+                self._arrive(one)  # no delete is done after a put that was sent so much later
         if actor.name in self.upsetting and self.rng.random() < self.plan.upset:
             self.met["upset"] += 1
             self.upsetting[actor.name]()
@@ -273,7 +276,7 @@ class World:
             if rest not in self.history:
                 self.history.append(rest)
         elif top == "exec":
-            self._changed_inside(actor, key, gone=gone)
+            self._changed_inside(actor, key, gone=gone, late=call.startswith("late"))
         else:
             assert not gone, f"{key} went by {actor}"
         if self.history:
@@ -282,7 +285,7 @@ class World:
                 found = self.content(latest.path)
                 assert self.is_of(found, latest), f"after {call} {key} by {actor}: latest {latest} is {found}"
 
-    def _changed_inside(self, actor: str, key: str, *, gone: bool) -> None:
+    def _changed_inside(self, actor: str, key: str, *, gone: bool, late: bool) -> None:
         _, attempt, *parts = key.split("/")
         if not gone:
             assert not actor.startswith("hand"), f"a hand makes {key}"
@@ -297,8 +300,8 @@ class World:
             self.met["thinned"] += 1
             assert int(attempt[3:]) < int(actor[-1]), f"{key} of a newer execution went by {actor}"
         self.deleted.add(key)
-        if actor in self.steady:
-            return  # a saver's own rotation
+        if actor in self.steady or late:
+            return  # a saver's own rotation; or of what its sender knew long ago
         for reader, (epoch, path) in self.reading.items():
             if path not in self.rotated and key.startswith(f"{path.decode()}/"):
                 needed = not self.may_go(reader, epoch)
