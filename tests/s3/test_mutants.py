@@ -26,7 +26,7 @@ from slurm_dispatch.store.gc import Known, Standing
 from slurm_dispatch.watch import keeping, local
 from tests.s3.plans import plan_of
 from tests.s3.test_model import Ground, ground
-from tests.s3.world import Hand, Run
+from tests.s3.world import Run
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -313,14 +313,15 @@ class Mutant:
 PEACE = {"kills": 0, "faults": 0.0, "upset": 0.0}
 FAULTS = {"faults": 0.05}
 TWO = {"runs": (Run(3), Run(2, remote=True)), "hands": (), **PEACE}
+FETCH = {"runs": (Run(4),), "hands": (), "readers": ("fetch", "fetch"), "hot": "delete", "switch": 0.1}
 READ = {"runs": (Run(4), Run(2)), "hands": (), "readers": ("fetch", "latest")}
 MUTANTS = [
     Mutant(large_first, ("before what proves it whole",)),
     Mutant(manifest_last, ("before what proves it whole",)),
     Mutant(first_object_only, ("not given back", "a second pass removes")),
-    Mutant(brought_unchecked, ("fetch", "starts from", "rank"), 0, {"hot": "delete", "readers": ("fetch", "fetch")}),
+    Mutant(brought_unchecked, ("fetch",), 105, {**PEACE, **FETCH}),
     Mutant(verified_once, ("verify",), 1327, {"hot": "list", "readers": ("verify", "verify")}),
-    Mutant(first_page, ("is given", "resumes from", "starts from", "has half"), 0, {**PEACE, **READ, "page": 3}),
+    Mutant(first_page, ("are listed", "is given", "resumes from"), 0, {**PEACE, **READ, "page": 3}),
     Mutant(failed_is_nothing, ("resumes from", "is given"), 0, FAULTS),
     Mutant(refused_is_anothers, ("does not keep an empty object empty",), 0, FAULTS),
     Mutant(conflict_is_there, ("is said to be published",), 40, FAULTS),
