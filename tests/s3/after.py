@@ -25,7 +25,9 @@ def check_end(world: World) -> None:
     """One more pass by hand gives the space back, a second one finds nothing, and what stays is what must."""
     root = open_s3_root(ROOT)
     publications = root.listing()
-    assert [one.name for one in publications] == sorted(world.history, reverse=True)
+    names = [one.name for one in publications]
+    all_names = sorted(world.history, reverse=True)
+    assert names == all_names, f"{len(names)} of {len(all_names)} publications are listed"
     over = Known(Standing.OVER, "the world")
     for turn in range(2):
         found = collecting.plan(root, Rules(1), lambda _: over, is_save)

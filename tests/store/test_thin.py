@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+import shutil
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -13,9 +14,11 @@ from hypothesis import strategies as st
 
 from slurm_dispatch.errors import BadDataError
 from slurm_dispatch.store.choice import choose
+from slurm_dispatch.store.fsck import fsck
 from slurm_dispatch.store.keep import keep
+from slurm_dispatch.store.manifest import manifest_of, write_manifest
 from slurm_dispatch.store.thin import Thinned, bound, thin
-from slurm_dispatch.store.whole import Proof
+from slurm_dispatch.store.whole import Proof, look
 from tests.store.scene import FIRST, NEW, OLD, SECOND, fresh, save
 
 if TYPE_CHECKING:
@@ -300,3 +303,18 @@ def test_a_pass_does_not_try_what_went_earlier(root: CheckpointRoot, monkeypatch
     monkeypatch.setattr(os, "open", counted)
     assert thin(root, NEW, epoch=SECOND).removed == ()
     assert len(opened) < 60
+
+
+def test_manifests_of_what_a_saver_removed_go(root: CheckpointRoot) -> None:
+    """Where saves are published where they are, the saver rotates them: that is no fault, and nothing piles up."""
+    for step in (1, 2, 3):
+        path = os.fsencode(save(root, OLD, f"checkpoint-{step}"))
+        seen = look(path)
+        assert seen is not None
+        write_manifest(root, os.path.relpath(path, root.raw), manifest_of(seen, Proof.PROVED))
+        root.publish(FIRST, step, path, attempt=OLD)
+    for step in (1, 2):
+        shutil.rmtree(os.path.join(root.execution(OLD), f"checkpoint-{step}"))
+    assert fsck(root).faults == []
+    assert thin(root, OLD, epoch=FIRST) == NOTHING
+    assert [name for name in root.notes(OLD).names() if name.startswith("save-")] == ["save-checkpoint-3"]
