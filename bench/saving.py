@@ -62,7 +62,7 @@ def on_a_folder(here: Path) -> Iterator[Row]:
         _bare(source, number)
     bare_s = time.process_time() - begin_s
     what = f"CPU beside {RANKS} ranks, {saves} saves in {MINUTE_S:g} s"
-    yield Row(what, used_s, "link, copy, fsync, create; stats", bare_s, 4)
+    yield Row(what, used_s, "link, copy, fsync, create; stats", bare_s, 10)
     yield Row("  the same, of a core", used_s, f"{SHARE:.0%} of a core", SHARE * MINUTE_S, 1)
     root = here / "delay"
     root.mkdir()

@@ -40,7 +40,6 @@ class Helper:
             command, env=environment(root) | dict(more or {}), stderr=subprocess.PIPE, stdout=subprocess.DEVNULL,
             text=True,
         )  # fmt: skip
-        self._words = _words(self.process.pid)
         self._reader = threading.Thread(target=self._read)
         self._reader.start()
 
@@ -82,8 +81,8 @@ class Helper:
         while time.monotonic() < ends_at:
             with open(f"/proc/{pid}/task/{pid}/children", encoding="ascii") as file:
                 children = [int(word) for word in file.read().split()]
-            forks = [child for child in children if _words(child) == self._words]
-            if len(children) == 2 and len(forks) == 1:
+            forks = [child for child in children if _words(child) == _words(pid)]
+            if len(children) > len(forks) == 1:  # the command is there too, and no fork that becomes it
                 return [pid, *forks]
             time.sleep(0.01)
         raise AssertionError(self.lines)
@@ -98,8 +97,11 @@ def used(pids: Sequence[int]) -> float:
 
 
 def _words(pid: int) -> bytes:
-    with open(f"/proc/{pid}/cmdline", "rb") as file:
-        return file.read()
+    try:
+        with open(f"/proc/{pid}/cmdline", "rb") as file:
+            return file.read()
+    except (FileNotFoundError, ProcessLookupError):
+        return b""
 
 
 def _used(pid: int) -> float:
