@@ -325,7 +325,7 @@ MUTANTS = [
     Mutant(brought_unchecked, ("fetch",), 105, {**PEACE, **FETCH}),
     Mutant(verified_once, ("verify",), 1327, {"hot": "list", "readers": ("verify", "verify")}),
     Mutant(first_page, ("are listed", "is given", "resumes from"), 0, {**PEACE, **READ, "page": 3}),
-    Mutant(failed_is_nothing, ("resumes from", "is given"), 0, FAULTS),
+    Mutant(failed_is_nothing, ("resumes from", "is given", "and has 0 with 0"), 0, FAULTS),
     Mutant(refused_is_anothers, ("does not keep an empty object empty",), 0, FAULTS),
     Mutant(conflict_is_there, ("is said to be published",), 40, FAULTS),
     Mutant(late_is_done, ("is said to be published",), 27, FAULTS),
@@ -340,7 +340,7 @@ MUTANTS = [
     Mutant(everything_goes, ("is no save",)),
     Mutant(manifests_stay, ("manifests without a save",)),
     Mutant(size_is_enough, ("mixed",), 0, {"upset": 0.1}),
-    Mutant(not_looked_again, ("mixed", "latest"), 0, {"upset": 0.1}),
+    Mutant(not_looked_again, ("mixed", "latest", "is changed"), 0, {"upset": 0.1}),
     Mutant(chosen_twice, ("rank 1 follows",), 73, {"runs": (Run(1), Run(1, 1, follows=True)), "faults": 0.05}),
     Mutant(stranger, ("of another job",)),
 ]

@@ -104,7 +104,9 @@ def test_a_first_start_is_chosen_once(root: S3Root, follows: bool, tmp_path: Pat
     assert (first.resume, first.turn) == (None, 1)
 
 
-@pytest.mark.parametrize("moment", [f"run/exec/{NEW}/.dispatch/choice", "save-checkpoint-2"], ids=["choice", "manifest"])
+@pytest.mark.parametrize(
+    "moment", [f"run/exec/{NEW}/.dispatch/choice", "save-checkpoint-2"], ids=["its choice", "its manifest"]
+)
 def test_what_is_about_to_be_chosen_stays(root: S3Root, shelf: Shelf, moment: str) -> None:
     """C087: between the look for the latest and the choice the elder publishes two more, and thins."""
     kept(root, 1)

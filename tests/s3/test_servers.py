@@ -55,8 +55,8 @@ def test_ports_that_somebody_else_has_got_are_given_up(tmp_path: Path, monkeypat
     drawn: list[list[int]] = []
     with socket.socket() as somebody:
 
-        def ports(count: int) -> list[int]:
-            drawn.append(free_ports(count))
+        def ports(count: int, host: str) -> list[int]:
+            drawn.append(free_ports(count, host))
             if len(drawn) == 1:
                 somebody.bind(("127.0.0.1", drawn[0][1]))
                 somebody.listen()
