@@ -65,7 +65,7 @@ def code_of(error: BaseException) -> str:
 
 def passes(error: Exception) -> bool:
     """Whether the same request may work a moment later: a full server, a cut connection, a timeout."""
-    if isinstance(error, (FileNotFoundError, ValueError, TypeError)) or type(error).__name__ in _NEVER:
+    if isinstance(error, _FAULTS) or type(error).__name__ in _NEVER:
         return False
     status = status_of(error)
     if status is None:
@@ -73,6 +73,8 @@ def passes(error: Exception) -> bool:
     return status in _AGAIN or (status >= 500 and status != 501)
 
 
+# A fault of ours stays one.
+_FAULTS = (FileNotFoundError, ValueError, TypeError, AttributeError, LookupError, AssertionError)
 _NEVER = frozenset({"PermissionDeniedError", "UnauthenticatedError", "NotSupportedError", "InvalidPathError"})
 
 

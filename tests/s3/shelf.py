@@ -9,14 +9,14 @@ from __future__ import annotations
 
 import hashlib
 import os
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from obstore.exceptions import AlreadyExistsError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
-    from pathlib import Path
 
     import pytest
 
@@ -69,7 +69,7 @@ class Shelf:
         self,
         _: object,
         key: str,
-        body: bytes | Path,
+        body: bytes | Path | Iterator[bytes],
         *,
         mode: str = "overwrite",
         attributes: Mapping[str, str] | None = None,
@@ -77,8 +77,12 @@ class Shelf:
         max_concurrency: int = 1,
     ) -> None:
         """One request; a file that is larger than ``chunk_size`` takes one for each part and two more."""
-        if not isinstance(body, bytes):
+        if isinstance(body, Path):
             self._put_file(key, body, dict(attributes or {}), chunk_size)
+            return
+        if not isinstance(body, bytes):
+            made = Object(b"".join(body), dict(attributes or {}))
+            self.gate("put", key, lambda: self._store(key, made))
             return
         if mode == "create":
             self.gate("create", key, lambda: self._create(key, Object(body)))
@@ -97,6 +101,11 @@ class Shelf:
     def get_range(self, _: object, key: str, *, start: int, end: int) -> bytes:
         """A part of an object."""
         return self.gate("get", key, lambda: self._object(key).body[start:end])
+
+    def copy(self, _: object, source: str, target: str, *, overwrite: bool) -> None:
+        """Another object of the same bytes and attributes."""
+        assert overwrite
+        self.gate("copy", target, lambda: self._store(target, replace(self._object(source))))
 
     def delete(self, _: object, key: str) -> None:
         """What is not there can be removed."""
