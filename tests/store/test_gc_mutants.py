@@ -222,7 +222,7 @@ PEACE = {"hands": (Hand(3),), "adoptions": 0, "kills": 0}
 """One person who removes, and no other trouble."""
 MUTANTS = [
     Mutant(in_place, ("half",), 1_493, {"hot": "unlink"}),
-    Mutant(temporary_in_place, ("half",), 10_000_490),
+    Mutant(temporary_in_place, ("half", "is changed: it had", "is gone: it had"), 20_000_500),
     Mutant(latest_goes, ("latest",)),
     Mutant(greatest_goes, ("has the greatest step",), 20),
     Mutant(only_what_was_seen, ("latest", "starts from"), 23),
