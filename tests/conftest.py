@@ -31,6 +31,9 @@ LONGEST = tuple(os.path.join(HERE, "cluster", f"test_{name}.py") for name in _LO
 """The files that take minutes, longest first: they begin first, or the last of them keeps one worker when all others
 are done."""
 
+USUAL = {signal.SIGINT: signal.default_int_handler, signal.SIGQUIT: signal.SIG_DFL, signal.SIGHUP: signal.SIG_DFL}
+"""What a command ignores that a shell puts into the background, or nohup begins: its own programs would, too."""
+
 # A loaded machine is no reason for a test to fail, and a failure must be repeatable.
 hypothesis.settings.register_profile(
     "here", deadline=None, print_blob=True, suppress_health_check=[hypothesis.HealthCheck.too_slow]
@@ -40,10 +43,10 @@ hypothesis.settings.load_profile("here")
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_configure(config: pytest.Config) -> None:
-    """One seed for all workers, which inherit this environment; and SIGINT as a person at a terminal has it."""
-    if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
-        # So begins what a shell puts into the background, and every program of the tests would ignore it too.
-        signal.signal(signal.SIGINT, signal.default_int_handler)
+    """One seed for all workers, which inherit this environment; signals as a person at a terminal has them."""
+    for number, usual in USUAL.items():
+        if signal.getsignal(number) is signal.SIG_IGN:
+            signal.signal(number, usual)
     os.environ.setdefault("SEED", str(secrets.randbelow(2**32)))
     if config.getoption("--hypothesis-seed") is None:
         config.option.hypothesis_seed = os.environ["SEED"]
