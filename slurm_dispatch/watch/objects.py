@@ -10,8 +10,10 @@ import errno
 import fnmatch
 import hashlib
 import json
+from bisect import bisect_left
 from contextlib import nullcontext
 from dataclasses import dataclass
+from itertools import islice, takewhile
 from typing import TYPE_CHECKING
 
 from slurm_dispatch.errors import BadDataError, show, store_error
@@ -62,6 +64,8 @@ class Objects:
         self._root = root
         self._folder = root.place.key("exec", attempt)
         self._objects: dict[str, Meta] = {}
+        """By the rest of the key, in order."""
+        self._rests: list[str] = []
         self._below: dict[str, dict[str, bool]] = {"": {}}
         """By folder: its names, and whether each has something below it."""
         self._looks: dict[tuple[str, tuple[str, ...]], Look] = {}
@@ -74,8 +78,9 @@ class Objects:
         self._objects = {
             rest: meta for rest, meta in sorted(rests.items()) if not rest.startswith(OURS) and rest[-1:] != "/"
         }
+        self._rests = list(self._objects)
         self._below = {"": {}}
-        for rest in self._objects:
+        for rest in self._rests:
             parts = rest.split("/")
             for count in range(len(parts)):
                 names = self._below.setdefault("/".join(parts[:count]), {})
@@ -141,9 +146,9 @@ class Objects:
         if rest in self._objects:
             return (_entry("", self._objects[rest]),)
         inside = f"{rest}/"
-        return tuple(
-            _entry(key[len(inside) :], meta) for key, meta in self._objects.items() if key.startswith(inside)
-        )
+        after = islice(self._rests, bisect_left(self._rests, inside), None)
+        there = takewhile(lambda key: key.startswith(inside), after)
+        return tuple(_entry(key[len(inside) :], self._objects[key]) for key in there)
 
     def _read(self, rest: str, entries: tuple[Entry, ...], markers: Sequence[str]) -> Look:
         view = self.view(f"{self.directory}/{rest}", Look(entries, False, None))
