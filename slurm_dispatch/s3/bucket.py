@@ -184,7 +184,7 @@ class Bucket:
             raise TransientError(f"writing {self._shown(key)} at {show(self.endpoint)}: an earlier put came later")
 
     def remove(self, key: str, deadline: Deadline) -> None:
-        """Take an object away that was made to try the store out."""
+        """Take an object away; one that is not there is no error. Never in ``pub/``."""
         self._again(deadline, "removing", key, lambda: self._library.delete(self._store(), key))
 
     def below(self, folder: str, deadline: Deadline, *, first: int | None = None) -> list[Meta]:

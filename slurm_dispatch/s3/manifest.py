@@ -28,8 +28,9 @@ LOOKERS = 16
 """Saves that are looked at together; each look waits for the store most of its time."""
 
 
-def manifest_of(objects: Sequence[Meta], save: str, proof: Proof) -> Manifest:
-    """The manifest of the objects of the save whose key is ``save``."""
+def manifest_of(root: S3Root, path: bytes, objects: Sequence[Meta], proof: Proof) -> Manifest:
+    """The manifest of the save at ``path`` (relative to the root), which has these objects."""
+    save = root.place.key(os.fsdecode(path))
     digest = hashlib.sha256()
     for one in sorted(objects, key=lambda meta: meta.key):
         name = one.key[len(save) :].encode("utf-8")
@@ -68,7 +69,7 @@ def record(root: S3Root, path: bytes, proof: Proof) -> None:
     """Leave what the save at ``path`` is now, unless that was done before."""
     if read_manifest(root, path) is None:
         objects = root.save_objects(path, root.bucket.deadline())
-        write_manifest(root, path, manifest_of(objects, root.place.key(os.fsdecode(path)), proof))
+        write_manifest(root, path, manifest_of(root, path, objects, proof))
 
 
 def state_of(root: S3Root, publication: Publication) -> SaveState:
@@ -82,7 +83,7 @@ def state_of(root: S3Root, publication: Publication) -> SaveState:
     manifest = read_manifest(root, publication.path)
     if manifest is None:
         return SaveState.UNRECORDED
-    if manifest_of(objects, root.place.key(os.fsdecode(publication.path)), manifest.proof) != manifest:
+    if manifest_of(root, publication.path, objects, manifest.proof) != manifest:
         return SaveState.CHANGED
     return SaveState(manifest.proof.value)
 
@@ -105,7 +106,7 @@ def check_as_recorded(root: S3Root, path: bytes, manifest: Manifest | None, obje
     """:func:`check_whole` of what was listed. Without a manifest there is nothing to hold it to."""
     if manifest is None:
         return
-    now = manifest_of(objects, root.place.key(os.fsdecode(path)), manifest.proof)
+    now = manifest_of(root, path, objects, manifest.proof)
     if now == manifest:
         return
     publications = root.listing()
@@ -144,7 +145,7 @@ def inspect(root: S3Root, publication: Publication) -> Found:
         return Found(Condition.TORN, torn, files, size)
     if manifest is None:
         return Found(Condition.UNRECORDED, "it was published without a manifest", files, size)
-    if manifest_of(objects, key, manifest.proof) != manifest:
+    if manifest_of(root, publication.path, objects, manifest.proof) != manifest:
         return Found(Condition.CHANGED, "names, sizes or tags are not what they were", files, size)
     return Found(Condition.WHOLE, f"{manifest.proof} when it was published, and unchanged", files, size)
 

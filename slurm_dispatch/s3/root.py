@@ -319,7 +319,7 @@ class S3Root:
         :raises StoreError: it could not be listed.
         """
         names = self._names(self.bucket.deadline())
-        with named(self._shown('pub')):
+        with named(self._shown("pub")):
             check_names(names)
         return [parse_name(name) for name in sorted(names, reverse=True)]
 
@@ -387,7 +387,7 @@ class S3Root:
 
     def _greatest(self, deadline: Deadline) -> str | None:
         names = self._names(deadline)
-        with named(self._shown('pub')):
+        with named(self._shown("pub")):
             check_names(names)
         if names:
             self._learn(max(names))

@@ -163,7 +163,7 @@ def upload(
     def see(one: _File) -> tuple[int, int]:
         target = _below(key, one.path)
         if root.bucket.sent(target, _for(0)) != (one.size, one.token):
-            raise TransientError(f"object s3://{root.place.bucket}/{show(target)} was put again by an earlier upload")
+            raise TransientError(f"object {show(root.place.address(target))} was put again by an earlier upload")
         return 0, 0
 
     # A put that got no answer can be done after the one that was sent instead, and it may be of an earlier content.

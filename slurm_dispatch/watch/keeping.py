@@ -177,10 +177,11 @@ class Uploaded:
         """Leave what the save is now; what was known of that very save before, and how, stays."""
         from slurm_dispatch.s3 import manifest
 
-        key = self._root.place.key(relative.decode("utf-8"))
         before = manifest.read_manifest(self._root, relative)
-        if before is None or manifest.manifest_of(objects, key, before.proof) != before:
-            manifest.write_manifest(self._root, relative, manifest.manifest_of(objects, key, proof))
+        if before is None or manifest.manifest_of(self._root, relative, objects, before.proof) != before:
+            manifest.write_manifest(
+                self._root, relative, manifest.manifest_of(self._root, relative, objects, proof)
+            )
         self._root.saw(relative)
 
     def _linked(self, path: str, seen: Look, mine: bytes, copy: bool | Callable[[bytes], bool]) -> str | None:
@@ -263,7 +264,7 @@ class Written:
         key = self._root.place.key(relative.decode("utf-8"))
         if self._tree.entries_of(objects, key) != seen.entries:
             return None
-        manifest.write_manifest(self._root, relative, manifest.manifest_of(objects, key, proof))
+        manifest.write_manifest(self._root, relative, manifest.manifest_of(self._root, relative, objects, proof))
         if seen.size:
             self._root.saw(relative)
         return relative

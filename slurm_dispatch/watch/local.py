@@ -105,9 +105,13 @@ def make_local(place: Place) -> str:
     return folder
 
 
+def _resume(place: Place) -> str:
+    return os.path.join(directory(place), "resume")
+
+
 def local_path(place: Place, source: str) -> str:
     """Where this host has, or will have, the save of the publication ``source``."""
-    return host_path(os.path.join(directory(place), "resume"), source, os.fsdecode(parse_name(source).path))
+    return host_path(_resume(place), source, os.fsdecode(parse_name(source).path))
 
 
 def _digest(which: str) -> str:
@@ -119,7 +123,7 @@ def forget_brought(place: Place, choice: Choice) -> None:
 
     What cannot be removed now goes in the next turn.
     """
-    top = os.fsencode(os.path.join(directory(place), "resume"))
+    top = os.fsencode(_resume(place))
     which = choice.source or choice.resume
     stays = None if which is None else _digest(which).encode("ascii")
     for name in names_here(top):
@@ -189,7 +193,7 @@ def bring(root: S3Root, place: Place, source: str, moving: Callable[[float], Non
     :raises AbsentError: it has gone.
     :raises StoreError: the store, or the disk; nothing but a ``.tmp-`` name is left.
     """
-    return _bring(root, os.path.join(directory(place), "resume"), source, moving)
+    return _bring(root, _resume(place), source, moving)
 
 
 def _bring(root: S3Root, folder: str, source: str, moving: Callable[[float], None]) -> str:
@@ -255,7 +259,7 @@ def choose_and_bring(
         return here or _is_there(root, choice)
 
     def begin(start_from: str) -> str:
-        begin_below(os.path.join(directory(place), "resume"), start_from, moving)
+        begin_below(_resume(place), start_from, moving)
         return _foreign(start_from).path if is_place(start_from) else start_from
 
     for _ in range(TAKES):
@@ -352,8 +356,7 @@ def brought(root: S3Root, place: Place, choice: Choice, moving: Callable[[float]
         return replace(choice, resume=bring(root, place, choice.source, moving))
     if choice.resume is None or not is_place(choice.resume):
         return choice
-    folder = os.path.join(directory(place), "resume")
-    return replace(choice, resume=begin_below(folder, choice.resume, moving))
+    return replace(choice, resume=begin_below(_resume(place), choice.resume, moving))
 
 
 def follow_choice(root: S3Root, place: Place, choice: Choice, moving: Callable[[float], None]) -> Choice | None:
@@ -396,7 +399,7 @@ def _path_here(place: Place, choice: Choice) -> str | None:
         return local_path(place, choice.source)
     if choice.resume is None or not is_place(choice.resume):
         return choice.resume
-    return host_path(os.path.join(directory(place), "resume"), choice.resume, choice.resume)
+    return host_path(_resume(place), choice.resume, choice.resume)
 
 
 def of_other_hosts(place: Place, environment: Mapping[str, str]) -> str | None:

@@ -128,7 +128,6 @@ def _checked_root(path: str, *, absolute: bool, remote: bool, shared: bool, loca
     :param absolute: it must be given as an absolute path.
     """
     if is_place(path):
-
         if shared:
             raise UsageError(
                 f"checkpoint root {show(path)}: a shared checkpoint is a folder",

@@ -308,7 +308,7 @@ def follow(place: Place, *, supervisor: int, timeout_s: float) -> Prepared:
             found = None if choice is None else local.follow_choice(remote, place, choice, goes_on)
             return None if found is None else _followed(directory, found)
 
-        return _wait(place, here, what, supervisor=supervisor, timeout_s=timeout_s, pause_s=REMOTE_PAUSE_S)
+        return _wait(place, here, what, supervisor=supervisor, timeout_s=timeout_s)
 
     def chosen(root: CheckpointRoot) -> Prepared | None:
         choice = read_choice(root, place.attempt)
@@ -333,20 +333,14 @@ def wait_for_first(
     :raises TransientError: it has not after ``timeout_s`` seconds.
     """
     # Opened anew each time: the first rank makes the root.
-    return _wait(
-        place, lambda: find(open_root(place.root)), what, supervisor=supervisor, timeout_s=timeout_s, pause_s=PAUSE_S
-    )
+    return _wait(place, lambda: find(open_root(place.root)), what, supervisor=supervisor, timeout_s=timeout_s)
 
 
 def _wait(
-    place: Place,
-    find: Callable[[], _Found | None],
-    what: str,
-    *,
-    supervisor: int,
-    timeout_s: float,
-    pause_s: float,
+    place: Place, find: Callable[[], _Found | None], what: str, *, supervisor: int, timeout_s: float
 ) -> _Found:
+    remote = local.is_remote(place)
+    pause_s = REMOTE_PAUSE_S if remote else PAUSE_S
     ends_at = time.monotonic() + timeout_s
     while True:
         try:
@@ -360,10 +354,10 @@ def _wait(
         if time.monotonic() > ends_at:
             raise TransientError(
                 f"rank {place.rank} waited {timeout_s:g} s for {what} in {place.root}",
-                hint=_WAITED_REMOTE if local.is_remote(place) else _WAITED,
+                hint=_WAITED_REMOTE if remote else _WAITED,
             )
         time.sleep(pause_s)
-        if local.is_remote(place):
+        if remote:
             pause_s = min(pause_s * 1.2, REMOTE_PAUSE_S_MAX)
 
 

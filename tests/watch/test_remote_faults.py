@@ -427,7 +427,7 @@ def test_who_waits_asks_a_store_that_costs_money_seldom(monkeypatch: pytest.Monk
 
     monkeypatch.setattr(preparing, "time", SimpleNamespace(monotonic=lambda: clock[0], sleep=sleep))
     place = find_place({}, root=root, remote=True)
-    found = preparing._wait(place, find, "it", supervisor=os.getppid(), timeout_s=700.0, pause_s=preparing.PAUSE_S)
+    found = preparing._wait(place, find, "it", supervisor=os.getppid(), timeout_s=700.0)
     assert found == "found"
     if place.root.startswith("s3:"):
         assert looks[0] < 100
