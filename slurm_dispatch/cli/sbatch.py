@@ -14,7 +14,7 @@ Usage: dispatch sbatch [OUR OPTIONS] [SBATCH'S OPTIONS] [SCRIPT [ARGUMENTS]]
 
   Ours stand before the script, or in the script as #DISPATCH lines beside the #SBATCH lines:
 
-  --checkpoint ROOT        the job's checkpoint root, a folder for this job alone (needed).
+  --checkpoint ROOT        the job's checkpoint root, a folder or s3://BUCKET/PREFIX for this job alone (needed).
                            ~, $NAME, %x (name), %u (user) and %A (the job's key) are put in.
   --on OUTCOMES:ACTION[,OPTION...]
                            what to do about outcomes, such as preempted,node_fail:resubmit,budget=20 or
@@ -26,7 +26,7 @@ Usage: dispatch sbatch [OUR OPTIONS] [SBATCH'S OPTIONS] [SCRIPT [ARGUMENTS]]
   --max-submissions N, --max-node-hours H, --until DATE, --no-progress-limit K
                            caps: then the job is held.
   --job-file FILE          these settings from a TOML file; dispatch config show tells where each comes from.
-  --start-from PATH        begin from this save while the root has no publication.
+  --start-from PATH        begin from this save, s3://BUCKET/KEY too, while the root has no publication.
   --adopt-root             the root was another job's: go on from what is in it.
   --no-plan                do not print the plan and the notes.
   --unprotected            call sbatch plainly: no record, no recovery.

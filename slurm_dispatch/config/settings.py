@@ -353,7 +353,7 @@ JOB_SETTINGS: tuple[Setting, ...] = (
         "checkpoint",
         "text",
         None,
-        "the job's checkpoint root, a folder for this job alone; needed. Its last component is made if it is missing",
+        "the checkpoint root of this job alone, a folder (its last component is made) or s3://BUCKET/PREFIX; needed",
         example='"/scratch/%u/%x"',
         field="root",
         metavar="ROOT",

@@ -229,7 +229,12 @@ OPTIONS: tuple[Row, ...] = (
         "end the command after so long without a publication; 0 for never (default SLURM_DISPATCH_STALL, or never)",
         _put_seconds("stall", 0.0),
     ),
-    Row("--start-from", "PATH", "a save to begin from while the root has no publication", _put_path("start_from")),
+    Row(
+        "--start-from",
+        "PATH",
+        "a save, s3://BUCKET/KEY too, to begin from while the root has no publication",
+        _put_path("start_from"),
+    ),
     Row("--copy", "", "copy every file of a save, for savers that rewrite large files in place", _flag("copy")),
     Row("--sync", "", "fsync the save's files too before it is published", _flag("sync")),
     Row(
