@@ -5,8 +5,7 @@ A fault that the model no longer finds is a hole in the model.
 
 from __future__ import annotations
 
-import random
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -27,15 +26,15 @@ from slurm_dispatch.watch import keeping, local
 from tests.s3.plans import plan_of
 from tests.s3.test_model import Ground, ground
 from tests.s3.world import Run
+from tests.store.mutants import Mutant, Patch, hunt
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    import random
 
 __all__ = ["ground"]
 
 RUNS = 4000
 """Runs in which a fault must show; where requests come in another order it may take some thousand."""
-Patch = pytest.MonkeyPatch
 
 
 def large_first(patch: Patch) -> None:
@@ -302,17 +301,6 @@ def stranger(patch: Patch) -> None:
     patch.setattr(S3Root, "_refuse_foreign", refuse)
 
 
-@dataclass(frozen=True)
-class Mutant:
-    """A fault, a part of what the model says of it, and the number of a run in which it did: where to begin."""
-
-    fault: Callable[[Patch], None]
-    says: tuple[str, ...]
-    first: int = 0
-    shape: Mapping[str, Any] = field(default_factory=dict)
-    """What the plan must be, where few plans show it."""
-
-
 PEACE = {"kills": 0, "faults": 0.0, "upset": 0.0}
 FAULTS = {"faults": 0.05}
 TWO = {"runs": (Run(3), Run(2, remote=True)), "hands": (), **PEACE}
@@ -348,13 +336,7 @@ MUTANTS = [
 
 @pytest.mark.parametrize("mutant", MUTANTS, ids=lambda mutant: mutant.fault.__name__)
 def test_a_fault_is_found(ground: Ground, monkeypatch: pytest.MonkeyPatch, mutant: Mutant) -> None:
-    mutant.fault(monkeypatch)
-    for number in range(mutant.first, mutant.first + RUNS):
-        try:
-            ground.run(replace(plan_of(random.Random(number)), **mutant.shape))
-        except (AssertionError, DispatchError) as error:
-            said = f"{type(error).__name__}: {error}"
-            assert any(text in said for text in mutant.says), f"run {number}: {said}"
-            print(f"found in run {number}: {said[:200]}")
-            return
-    raise AssertionError(f"{mutant.fault.__name__} was not found in {RUNS} runs")
+    def run(rng: random.Random) -> None:
+        ground.run(replace(plan_of(rng), **mutant.shape))
+
+    hunt(mutant, monkeypatch, run, runs=RUNS, troubles=DispatchError)

@@ -6,8 +6,7 @@ A fault that the model no longer finds is a hole in the model.
 from __future__ import annotations
 
 import os
-import random
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -21,10 +20,12 @@ from slurm_dispatch.store.gc import Known, Standing
 from slurm_dispatch.store.remove import remove_tree
 from tests.store import gc_world
 from tests.store.gc_world import Hand, Helper, Plan
+from tests.store.mutants import Mutant, Patch, hunt
 from tests.store.test_gc_model import Ground, ground
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping
+    import random
+    from collections.abc import Callable, Iterable
 
     from slurm_dispatch.model.publication import Publication
     from slurm_dispatch.store.root import CheckpointRoot
@@ -33,7 +34,6 @@ __all__ = ["ground"]
 
 RUNS = 6000
 """Runs in which a fault must show; where calls come in another order it may take some thousand."""
-Patch = pytest.MonkeyPatch
 
 
 def in_place(patch: Patch) -> None:
@@ -207,17 +207,6 @@ def leftovers_stay(patch: Patch) -> None:
     patch.setattr(rooting, "remove_in", fails)
 
 
-@dataclass(frozen=True)
-class Mutant:
-    """A fault, a part of what the model says of it, and the number of a run in which it did: where to begin."""
-
-    fault: Callable[[Patch], None]
-    says: tuple[str, ...]
-    first: int = 0
-    shape: Mapping[str, Any] = field(default_factory=dict)
-    """What the plan must be, where few plans show it."""
-
-
 PEACE = {"hands": (Hand(3),), "adoptions": 0, "kills": 0}
 """One person who removes, and no other trouble."""
 MUTANTS = [
@@ -261,13 +250,7 @@ def plan_of(rng: random.Random) -> Plan:
 
 @pytest.mark.parametrize("mutant", MUTANTS, ids=lambda mutant: mutant.fault.__name__)
 def test_a_fault_is_found(ground: Ground, monkeypatch: pytest.MonkeyPatch, mutant: Mutant) -> None:
-    mutant.fault(monkeypatch)
-    for number in range(mutant.first, mutant.first + RUNS):
-        try:
-            ground.run(replace(plan_of(random.Random(number)), **mutant.shape))
-        except (AssertionError, StoreError) as error:
-            said = f"{type(error).__name__}: {error}"
-            assert any(text in said for text in mutant.says), said
-            print(f"found in run {number}: {said[:200]}")
-            return
-    raise AssertionError(f"{mutant.fault.__name__} was not found in {RUNS} runs")
+    def run(rng: random.Random) -> None:
+        ground.run(replace(plan_of(rng), **mutant.shape))
+
+    hunt(mutant, monkeypatch, run, runs=RUNS, troubles=StoreError)
