@@ -12,6 +12,10 @@ import pytest
 TOP = Path(__file__).resolve().parent.parent
 MODULE_LINES = 500
 FUNCTION_LINES = 70
+TOP_LEVEL = {
+    *(".ci", ".gitignore", "ARCHITECTURE.md", "CHANGELOG.md", "LICENSE", "Makefile", "README.md", "pyproject.toml"),
+    *("slurm_dispatch", "hooks", "site", "docs", "tests", "docker", "demo", "bench", "tools"),
+}
 FORBIDDEN_NAMES = {"utils", "util", "helpers", "helper", "common", "misc", "base"}
 
 
@@ -32,6 +36,11 @@ SHIPPED = [p for p in PYTHON if p.relative_to(TOP).parts[0] in {"slurm_dispatch"
 def test_there_is_something_to_check() -> None:
     assert len(SHIPPED) > 30
     assert len(PYTHON) > len(SHIPPED)
+
+
+def test_the_top_level_holds_what_it_is_said_to_hold() -> None:
+    # A test that takes `s3://bucket` for a path leaves a folder `s3:` here, and it was committed once.
+    assert {path.relative_to(TOP).parts[0] for path in tracked("*")} <= TOP_LEVEL
 
 
 @pytest.mark.parametrize("path", PYTHON, ids=lambda p: str(p.relative_to(TOP)))
