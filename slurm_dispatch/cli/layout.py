@@ -15,12 +15,15 @@ if TYPE_CHECKING:
 
 CELL_MAX = 60
 """Columns of a cell: longer ones are cut, so that a name cannot push the others off the screen."""
+LAST_MAX = 240
+"""Columns of a line's last cell, which has nothing to push: often it is the reason that a person came to read."""
 _STEPS = ((86400, "d"), (3600, "h"), (60, "m"), (1, "s"))
 
 
 def table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
     """Columns as wide as their widest cell, two spaces apart; every cell on one line."""
-    cut = [[_cell(cell) for cell in row] for row in [head, *rows]]
+    limits = [CELL_MAX] * (len(head) - 1) + [LAST_MAX]
+    cut = [[_cell(cell, limit) for cell, limit in zip(row, limits, strict=True)] for row in [head, *rows]]
     widths = [max(columns(row[column]) for row in cut) for column in range(len(head))]
     lines = ["  ".join(_padded(cell, width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in cut]
     return "\n".join([click.style(lines[0], bold=True), *lines[1:]])
@@ -91,10 +94,10 @@ def dash(value: object) -> str:
     return "-" if value is None or value == "" else str(value)
 
 
-def _cell(text: str) -> str:
+def _cell(text: str, limit: int) -> str:
     text = one_line(text)
-    if columns(text) <= CELL_MAX:
+    if columns(text) <= limit:
         return text
-    while columns(text) > CELL_MAX - 3:
+    while columns(text) > limit - 3:
         text = text[:-1]
     return text + "..."

@@ -426,5 +426,8 @@ def test_times_and_tables() -> None:
     assert both(None, 0) == "-"
     wide = table(("A", "B"), [("\u8bad\u7ec3", "1"), ("e\u0301a", "2"), ("abcd", "3")]).splitlines()
     assert wide[1:] == ["\u8bad\u7ec3  1", "e\u0301a    2", "abcd  3"]  # two columns each, and none for the accent
-    assert table(("A",), [("\u8bad" * 40,)]).splitlines()[1] == "\u8bad" * 28 + "..."
+    assert table(("A", "B"), [("\u8bad" * 40, "1")]).splitlines()[1] == "\u8bad" * 28 + "...  1"
+    # Nothing stands behind the last cell, so a reason is there in full.
+    assert table(("A", "B"), [("1", "y" * 240)]).splitlines()[1] == "1  " + "y" * 240
+    assert table(("A", "B"), [("1", "y" * 241)]).splitlines()[1] == "1  " + "y" * 237 + "..."
     assert table(("A", "B"), [("x" * 100, "y\n")]).splitlines()[1] == "x" * 57 + "...  y\\n"
