@@ -11,51 +11,48 @@ import click
 from slurm_dispatch.anyroot import open_store
 from slurm_dispatch.cli.main import say
 from slurm_dispatch.cli.where import json_option, root_option, the_root, timeout_option
-from slurm_dispatch.errors import AbsentError, NothingThereError, UsageError, show
+from slurm_dispatch.errors import NothingThereError, UsageError, show
 from slurm_dispatch.s3.root import S3Root
+from slurm_dispatch.s3.take import take_latest
 from slurm_dispatch.s3.transfer import download
 
 if TYPE_CHECKING:
     from slurm_dispatch.model.publication import Publication
-
-TRIES = 5
-"""A save that goes while it is fetched has been outranked: so often the latest is asked for anew."""
+    from slurm_dispatch.store.root import Save
 
 
 def fetch(root: S3Root, folder: str, *, fallback: bool = False) -> tuple[Publication, str]:
     """Bring the save of the latest publication below ``folder``, whole or not at all; its own name stays.
 
     :param folder: absolute; made if only its last component is missing.
+    :param fallback: take the next one where the latest is gone or damaged.
     :raises NothingThereError: there is no publication.
     :raises CannotCreateError: something of the save's name is there already.
-    :raises AbsentError: each save that was latest went while it was fetched.
+    :raises BadDataError: the latest is damaged. :raises TransientError: see :func:`take_latest`.
     """
-    for number in range(TRIES):
-        save = root.latest(fallback=fallback)
-        if save is None:
-            nothing = f"checkpoint root {show(root.path)} has no publication"
-            raise NothingThereError(nothing, hint="this is a first start")
-        if not number and not os.path.isdir(folder):
+
+    def take(save: Save) -> str:
+        if not os.path.isdir(folder):
             try:
                 os.mkdir(folder)
             except OSError as error:
                 raise UsageError(f"--to {show(folder)} cannot be made: {error.strerror}") from error
         relative = save.publication.path
         target = os.path.join(folder, os.fsdecode(relative).rpartition("/")[2])
-        try:
-            download(root, relative, target, say=say)
-        except AbsentError as error:
-            gone = error
-            say(f"the save of {save.publication.name} went while it was fetched; asking for the latest again")
-            continue
-        return save.publication, target
-    raise gone
+        download(root, relative, target, say=say)
+        return target
+
+    taken = take_latest(root, take, fallback=fallback)
+    if taken is None:
+        nothing = f"checkpoint root {show(root.path)} has no publication"
+        raise NothingThereError(nothing, hint="this is a first start")
+    return taken.save.publication, taken.path
 
 
 @click.command("fetch")
 @root_option
 @click.option("--to", "folder", metavar="FOLDER", default=".", show_default=True, help="Where to; made if missing.")
-@click.option("--fallback", is_flag=True, help="Where the save of the latest is gone, take the next one.")
+@click.option("--fallback", is_flag=True, help="Where the latest is gone or damaged, take the next one.")
 @timeout_option
 @json_option
 def command(root: str | None, folder: str, fallback: bool, timeout: float, as_json: bool) -> None:

@@ -17,7 +17,6 @@ from typing import TYPE_CHECKING
 
 from slurm_dispatch.errors import (
     AbsentError,
-    BadDataError,
     CannotCreateError,
     StoreError,
     TransientError,
@@ -26,10 +25,10 @@ from slurm_dispatch.errors import (
 )
 from slurm_dispatch.model.publication import parse_name
 from slurm_dispatch.s3.place import is_place, parse_place
+from slurm_dispatch.s3.take import TAKES, take_latest
 from slurm_dispatch.store.best import read_best, within
 from slurm_dispatch.store.choice import Choice, begun_here, choose_by, is_there, wish
 from slurm_dispatch.store.folders import list_fresh
-from slurm_dispatch.store.keep import Taken
 from slurm_dispatch.store.remove import remove_quietly
 from slurm_dispatch.watch.say import say
 
@@ -39,13 +38,12 @@ if TYPE_CHECKING:
     from slurm_dispatch.s3.foreign import Foreign
     from slurm_dispatch.s3.root import S3Root
     from slurm_dispatch.store.best import Best
+    from slurm_dispatch.store.keep import Taken
     from slurm_dispatch.store.root import Save
     from slurm_dispatch.watch.place import Place
 
 DIGEST = re.compile(rb"[0-9a-f]{12}\Z")
 """The name of a folder in ``resume/``."""
-TAKES = 5
-"""How often the latest is asked for anew when it goes while it is brought."""
 
 
 def open_remote(place: Place, *, timeout_s: float | None = None) -> S3Root:
@@ -215,7 +213,9 @@ def bring_latest(root: S3Root, folder: str, *, fallback: bool = False) -> Taken 
     :raises BadDataError: a part of it is gone, and it is the latest still.
     :raises TransientError: each save that was latest went while it was brought.
     """
-    return _taken(root, lambda save: _bring(root, folder, save.publication.name, lambda _: None), fallback=fallback)
+    return take_latest(
+        root, lambda save: _bring(root, folder, save.publication.name, lambda _: None), fallback=fallback
+    )
 
 
 def bring_best(root: S3Root, folder: str, best: Best) -> str:
@@ -266,7 +266,7 @@ def choose_and_bring(
         choice = choose_by(
             root,
             place.attempt,
-            lambda: _taken(root, take, by=place),
+            lambda: _taken(root, place, take),
             epoch=place.epoch,
             start_from=start_from,
             again=again,
@@ -301,7 +301,7 @@ def choose_remote(root: S3Root, place: Place, *, start_from: str | None, again: 
     return choose_by(
         root,
         place.attempt,
-        lambda: _taken(root, take, by=place),
+        lambda: _taken(root, place, take),
         epoch=place.epoch,
         start_from=start_from,
         again=again,
@@ -310,33 +310,9 @@ def choose_remote(root: S3Root, place: Place, *, start_from: str | None, again: 
     )
 
 
-def _taken(
-    root: S3Root, take: Callable[[Save], str], *, by: Place | None = None, fallback: bool = False
-) -> Taken | None:
-    """The latest save, once it is taken; asked for again as long as it goes or is outranked meanwhile.
-
-    :param take: returns its path.
-    :param by: the execution that is to resume from it, which says so before it reads.
-    :raises BadDataError: a part of it is gone, and it is the latest still.
-    """
-    for _ in range(TAKES):
-        save = root.latest(fallback=fallback)
-        if save is None:
-            return None
-        if by is not None and not wish(root, by.attempt, by.epoch, save.publication):
-            continue  # a newer one is there by now
-        try:
-            return Taken(save, take(save))
-        except AbsentError:
-            say(f"the save of {save.publication.name} went while it was brought here; asking for the latest again")
-        except BadDataError:
-            # The run that wrote it may live, and its saver remove it: then another one is the latest by now.
-            now = root.latest(fallback=fallback)
-            if now is None or now.publication == save.publication:
-                raise
-    raise TransientError(
-        f"the latest save of {show(root.path)} went or was outranked each of {TAKES} times that it was taken"
-    )
+def _taken(root: S3Root, place: Place, take: Callable[[Save], str]) -> Taken | None:
+    """The latest save; the execution says before it reads one that it will resume from it."""
+    return take_latest(root, take, still=lambda publication: wish(root, place.attempt, place.epoch, publication))
 
 
 def _is_there(root: S3Root, choice: Choice) -> bool:

@@ -83,6 +83,29 @@ def test_the_trainer_of_transformers(
     assert [root.entries(f"exec/{attempt(number)}/best".encode()) for number in (1, 2)] == [[], []]
 
 
+def test_two_hosts_that_share_no_disk(
+    seaweed: Seaweed, tmp_path: Path, no_aws_files: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each brings what it resumes from, and the best save, to its own disk; the weights are the same on both."""
+    place, more = variables(seaweed, tmp_path, monkeypatch)
+    disk = tmp_path / "disk"
+    for rank in (0, 1):
+        (disk / f"host{rank}").mkdir()
+    told, _ = program("with_transformers.py", "hosts", place, FROM_DIR=str(disk), **more)
+    assert [(number, step) for number, step, _ in names(place)] == [(1, 5), (1, 10), (2, 15), (2, 20)]
+    assert all_proved(place)
+    found = {(one["execution"], one["rank"]): one for one in told if one["what"] == "trained"}
+    assert sorted(found) == [(1, 0), (1, 1), (2, 0), (2, 1)]
+    for rank in (0, 1):
+        second = found[2, rank]
+        assert second["resume"].startswith(f"{disk}/host{rank}/{attempt(2)}/resume/")
+        assert os.path.basename(second["resume"]) == "checkpoint-10"
+        assert second["best"][:2] == [0.9, 10]
+        assert second["best"][2].startswith(f"{disk}/host{rank}/{attempt(2)}/best/")
+        assert second["print"] == found[1, rank]["prints"]["10"], "load_best_model_at_end has loaded it"
+    assert found[2, 0]["print"] == found[2, 1]["print"]
+
+
 def test_beside_dispatch_watch_each_save_is_sent_once(
     stub: Stub, tmp_path: Path, no_aws_files: None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -119,19 +142,39 @@ def test_the_trainer_of_lightning(
     assert "this execution resumes from step 30" in trained(told, 3)["error"]
 
 
-def test_an_asynchronous_save_of_two_ranks(
+def test_lightning_that_writes_to_s3_itself(
     seaweed: Seaweed, tmp_path: Path, no_aws_files: None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The second rank writes its files of step 10 late, and fails at step 15."""
+    """Without a folder of this host: by fsspec, and by its own hand it is resumed from there."""
     place, more = variables(seaweed, tmp_path, monkeypatch)
-    told, _ = program("with_dcp.py", place, FROM_DIR=str(tmp_path / "disk"), **more)
+    told, _ = program("with_lightning.py", "alone", place, **more)
+    resumed = [trained(told, number)["resume"] for number in (2, 4)]
+    assert [os.path.basename(path) for path in resumed] == ["epoch=0-step=15.ckpt", "epoch=0-step=30.ckpt"]
+    assert all(path.startswith(f"{place}/exec/") for path in resumed)
+    assert [(number, step) for number, step, _ in names(place)] == [
+        (1, 5), (1, 10), (1, 15), (2, 20), (2, 25), (2, 30), (4, 35), (4, 40),
+    ]
+    assert all_proved(place)
+    assert (trained(told, 1)["score"], trained(told, 2)["score"], trained(told, 4)["score"]) == (0.9, 0.9, 0.95)
+    assert trained(told, 2)["best"] == f"{place}/exec/{attempt(2)}/best/best-step=10.ckpt"
+    assert "this execution resumes from step 30" in trained(told, 3)["error"]
+
+
+@pytest.mark.parametrize("direct", [False, True], ids=["from-disk", "by-itself"])
+def test_an_asynchronous_save_of_two_ranks(
+    seaweed: Seaweed, tmp_path: Path, no_aws_files: None, monkeypatch: pytest.MonkeyPatch, direct: bool
+) -> None:
+    """The second rank writes its files of step 10 late, and fails at step 15; ``by-itself`` with the library's fsspec
+    writer."""
+    place, more = variables(seaweed, tmp_path, monkeypatch)
+    told, _ = program("with_dcp.py", place, **({} if direct else {"FROM_DIR": str(tmp_path / "disk")}), **more)
     saved = {(one["rank"], one["step"]): one["path"] for one in told if one["what"] == "saved"}
-    kept = f"exec/{attempt(1)}/kept/step-"
-    assert saved == {(0, 5): f"{kept}5", (1, 5): None, (0, 10): f"{kept}10", (1, 10): None}
-    assert names(place) == [(1, 5, f"{kept}5"), (1, 10, f"{kept}10")]
+    where = f"exec/{attempt(1)}/step-" if direct else f"exec/{attempt(1)}/kept/step-"
+    assert saved == {(0, 5): f"{where}5", (1, 5): None, (0, 10): f"{where}10", (1, 10): None}
+    assert names(place) == [(1, 5, f"{where}5"), (1, 10, f"{where}10")]
     assert all_proved(place)
     root = open_store(place)
     for step in (5, 10):
-        assert root.entries(f"{kept}{step}".encode()) == [b".metadata", b"__0_0.distcp", b"__1_0.distcp"]
+        assert root.entries(f"{where}{step}".encode()) == [b".metadata", b"__0_0.distcp", b"__1_0.distcp"]
     assert {one["error"] for one in told if one["what"] == "failed"} == {"CheckpointException"}
     assert {one["rank"]: one["error"] for one in told if one["what"] == "outside"} == {0: "BadDataError", 1: None}

@@ -20,6 +20,7 @@ from slurm_dispatch.errors import (
 )
 from slurm_dispatch.model.publication import parse_name
 from slurm_dispatch.s3.root import S3Root, open_s3_root
+from slurm_dispatch.s3.take import TAKES
 from slurm_dispatch.store import gc as collecting
 from slurm_dispatch.store import outranked
 from slurm_dispatch.store.choice import read_choice
@@ -333,7 +334,7 @@ class Life:
 
     def _check_outrun(self, error: str, newer: int) -> None:
         """Only if so often something was published may it be said that each time a newer one was."""
-        assert "each of" not in error or newer >= local.TAKES, error
+        assert "each of" not in error or newer >= TAKES, error
 
     def _check_gone(self, error: str) -> None:
         # A saver's rotation of what it wrote to S3 itself is its own.
@@ -440,7 +441,7 @@ class Reader:
     def _check_gone(self, error: DispatchError) -> None:
         """Only to who was outrun by a newer publication each time may it be said that the latest is gone."""
         newer = len(self.world.history) - self.begun
-        assert newer >= fetching.TRIES, f"{self.name}: {error}"
+        assert newer >= TAKES, f"{self.name}: {error}"
 
 
 __all__ = ["actors"]

@@ -155,6 +155,27 @@ def test_fetch_asks_again_where_the_save_goes(stub: Stub, root: S3Root, tmp_path
     assert sorted(os.listdir(tmp_path / "local")) == ["checkpoint-3"]
 
 
+def test_fetch_with_fallback_passes_over_a_save_that_has_lost_a_part(stub: Stub, home: Path, tmp_path: Path) -> None:
+    """C085, C169: without it that is an error that says so, and nothing of it is left in the folder."""
+    for step in (1, 2, 3):
+        for name in ("a", "b"):
+            stub.objects[f"run/exec/{OLD}/checkpoint-{step}/{name}"] = b"x" * step
+        assert run(stub, home, "publish", "--step", str(step), f"exec/{OLD}/checkpoint-{step}").returncode == 0
+    for step in (2, 3):
+        stub.objects.pop(f"run/exec/{OLD}/checkpoint-{step}/b")
+    local = tmp_path / "local"
+    bad = run(stub, home, "fetch", "--to", str(local))
+    assert (bad.returncode, bad.stdout) == (65, "")
+    assert list(local.iterdir()) == []
+    done = run(stub, home, "fetch", "--fallback", "--to", str(local))
+    assert (done.returncode, done.stdout) == (0, f"{local}/checkpoint-1\n")
+    assert [path.name for path in local.iterdir()] == ["checkpoint-1"]
+    assert done.stderr.count("falling back") == 2
+    stub.objects.pop(f"run/exec/{OLD}/checkpoint-1/b")
+    none = run(stub, home, "fetch", "--fallback", "--to", str(tmp_path / "another"))
+    assert (none.returncode, none.stdout) == (65, "")
+
+
 def test_latest_that_is_verified(stub: Stub, home: Path) -> None:
     """C169: an object that was written over is seen; with --fallback the next one that passes is taken."""
     for step in (4, 5):

@@ -1,4 +1,5 @@
-"""The Trainer with ``DispatchCallback``: ``alone ROOT``, ``ranks ROOT``, or ``helped`` below ``dispatch-watch``."""
+"""The Trainer with ``DispatchCallback``: ``alone ROOT``, ``ranks ROOT`` or ``hosts ROOT``, or ``helped`` below
+``dispatch-watch``."""
 
 from __future__ import annotations
 
@@ -88,7 +89,8 @@ def execution(root: str, number: int, *, steps: int, stop_at: int = 0, resume: b
         return trainer
     state = trainer.state
     tell(
-        "trained", execution=number, resume=dispatch.resume_from_checkpoint, step=state.global_step,
+        "trained", execution=number, rank=int(os.environ.get("RANK", "0")),
+        resume=dispatch.resume_from_checkpoint, step=state.global_step,
         best=[state.best_metric, state.best_global_step, state.best_model_checkpoint], prints=prints,
         print=fingerprint(trainer.model), callback=[type(dispatch).__name__, isinstance(dispatch, TrainerCallback)],
     )
@@ -128,6 +130,19 @@ def ranks(root: str) -> None:
         tell("kept", execution=number, files=files)
 
 
+def hosts(root: str) -> None:
+    """Two ranks that share no disk: each has a folder of its own in FROM_DIR, and is the first one of its host."""
+
+    def work(rank: int) -> None:
+        os.environ.update(LOCAL_RANK="0", LOCAL_WORLD_SIZE="1", FROM_DIR=f"{from_dir()}/host{rank}")
+        for number, steps in ((1, 10), (2, 20)):
+            trainer = execution(root, number, steps=steps)
+            tell("rank", rank=rank, execution=number, best=trainer.state.best_model_checkpoint)
+        torch.distributed.destroy_process_group()
+
+    on_ranks(2, work)
+
+
 def helped() -> None:
     """Below ``dispatch-watch``, whose variables are there."""
     dispatch = DispatchCallback()
@@ -137,4 +152,4 @@ def helped() -> None:
 
 
 if __name__ == "__main__":
-    {"alone": alone, "ranks": ranks, "helped": helped}[sys.argv[1]](*sys.argv[2:])
+    {"alone": alone, "ranks": ranks, "hosts": hosts, "helped": helped}[sys.argv[1]](*sys.argv[2:])
