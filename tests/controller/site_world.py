@@ -409,9 +409,12 @@ class SiteWorld(Passes):
         assert word is not None, f"{verb} of Slurm job {number}, which is another's"
         job = self.owned[word.job]
         state = job.state
-        current = state.object
-        if verb == "cancel" and current is not None and current.slurm_job_id == number and state.closed is None:
-            refused = state.current is not None and state.current.refusals
+        current = state.current
+        # By its word too: a slurmctld that has forgotten all gives the id to an earlier submission that comes late.
+        has_id = state.object is not None and state.object.slurm_job_id == number
+        is_current = has_id and current is not None and word.submission == current.number
+        if verb == "cancel" and is_current and state.closed is None:
+            refused = current is not None and current.refusals
             asked = state.request is not None or state.hold is not None or state.elder is not None
             assert asked or refused or job.spec.shared, "the current object was cancelled, and nobody asked for it"
         if state.closed is not None and verb == "cancel":

@@ -175,6 +175,14 @@ def test_strays_of_a_superseded_job_are_cancelled_but_for_the_one_that_is_kept()
         assert life.state.phase is Phase.CLOSED
 
 
+def test_a_stray_that_was_given_the_current_objects_id_is_cancelled_and_nothing_else() -> None:
+    """A slurmctld that forgot everything begins its ids again, and an earlier submission's sbatch arrives late."""
+    life = Life().round(1).run(2)
+    for number, cancelled in ((1, [102]), (2, [])):
+        actions = ask(life, replace(BLIND, seen=listed((number, 102))))
+        assert [it.object.slurm_job_id for it in actions if isinstance(it, Cancel)] == cancelled
+
+
 def test_an_intent_that_was_open_when_it_was_superseded_is_settled() -> None:
     """Its writer may still answer, and if not, what it made must be found and cancelled."""
     life = Life().intent(1).superseded().add("watched", submission=1, host="ctl", first_seen=0)
