@@ -417,8 +417,10 @@ class SiteWorld(Passes):
             refused = current is not None and current.refusals
             asked = state.request is not None or state.hold is not None or state.elder is not None
             assert asked or refused or job.spec.shared, "the current object was cancelled, and nobody asked for it"
-        if state.closed is not None and verb == "cancel":
-            assert state.closed.keep != number, "what a person had left running was cancelled"
+        if state.closed is not None and state.closed.keep == number and verb == "cancel":
+            (its,) = [one for one in state.submissions if one.number == word.submission]
+            another = its.object is not None and its.object.slurm_job_id != number
+            assert another, "what a person had left running was cancelled"
 
 
 def _never_was(state: State) -> bool:
