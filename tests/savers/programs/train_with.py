@@ -1,9 +1,9 @@
 """A training as a user's job runs it, by one of the real libraries: saves every few steps and rotates, until told.
 
-train_with.py KIND --dir DIR --stop-file FILE [--resume SAVE]: trains from SAVE on, saves below DIR under the names
-that the library's users have, and ends with a last save when FILE is there. The one weight is the step that it
-stands for, so a save that is loaded and is not of the step that it says is an error. The first line it prints is JSON
-with the step that it begins after.
+train_with.py KIND --dir DIR --stop-file FILE [--resume SAVE] [--step-time SECONDS]: trains from SAVE on, saves below
+DIR under the names that the library's users have, and ends with a last save when FILE is there. The one weight is the
+step that it stands for, so a save that is loaded and is not of the step that it says is an error. The first line it
+prints is JSON with the step that it begins after.
 """
 
 from __future__ import annotations
@@ -22,13 +22,14 @@ warnings.filterwarnings("ignore")
 logging.disable(logging.WARNING)
 os.environ.update(OMP_NUM_THREADS="1", ACCELERATE_USE_CPU="true", JAX_PLATFORMS="cpu", TF_CPP_MIN_LOG_LEVEL="3")
 
-EVERY, STEP_S = 5, 0.1
+EVERY = 5
 RANK, RANKS = int(os.environ.get("SLURM_PROCID", "0")), int(os.environ.get("SLURM_NTASKS", "1"))
 PARSER = argparse.ArgumentParser()
 PARSER.add_argument("kind")
 PARSER.add_argument("--dir", required=True)
 PARSER.add_argument("--stop-file", required=True)
 PARSER.add_argument("--resume")
+PARSER.add_argument("--step-time", type=float, default=0.2)
 GIVEN = PARSER.parse_args()
 
 
@@ -46,7 +47,7 @@ def steps(after: int, stop=told_to_stop):
     step, last = after, False
     while not last:
         step += 1
-        time.sleep(STEP_S)
+        time.sleep(GIVEN.step_time)
         last = step % EVERY == 0 and stop()
         yield step, step % EVERY == 0
 
@@ -129,7 +130,7 @@ def lightning() -> None:
             checkpoint["state_dict"]["layer.weight"] = torch.full((1, 1), float(checkpoint["global_step"]))
 
         def training_step(self, batch, index):
-            time.sleep(STEP_S)
+            time.sleep(GIVEN.step_time)
             if self.global_step % EVERY == 0 and self.global_step and told_to_stop():
                 self.trainer.should_stop = True
             return self.layer(batch[0]).mean()
