@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 HERE = os.path.dirname(os.path.abspath(__file__))
 ON_A_CLUSTER = tuple(os.path.join(HERE, part) + os.sep for part in ("cluster", "docker"))
 """The folders whose tests need the real cluster."""
-_LONGEST = "preemptions engine transformers trials faults cessation_jobs cessation tick backup"
+_LONGEST = "preemptions engine transformers savers trials faults cessation_jobs cessation tick backup"
 LONGEST = tuple(os.path.join(HERE, "cluster", f"test_{name}.py") for name in _LONGEST.split())
 """The files that take minutes, longest first: they begin first, or the last of them keeps one worker when all others
 are done."""

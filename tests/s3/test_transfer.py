@@ -139,6 +139,29 @@ def test_a_published_save_is_not_touched(stub: Stub, root: S3Root, source: Path)
     assert stored(stub) == before
 
 
+def test_a_save_whose_publication_got_no_answer_is_not_written_over(
+    stub: Stub, root: S3Root, source: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """C155: that publication may come to be there at any moment, so it is made before anything else is sent."""
+    relative = upload(root, OLD, str(source))
+    before = stored(stub)
+    monkeypatch.setattr(root.bucket, "timeout_s", 1.0)
+    root.prove(OLD)
+    lost = stub.fault("drop", key="run/pub/")
+    with pytest.raises(AmbiguousError):
+        root.publish(FIRST, 5, relative, attempt=OLD)
+    assert lost.met
+    (source / "model").write_bytes(b"other")
+    with pytest.raises(AmbiguousError):
+        upload(root, OLD, str(source))
+    assert stored(stub) == before
+    stub.faults.clear()
+    with pytest.raises(CannotCreateError, match="published already"):
+        upload(root, OLD, str(source))
+    assert stored(stub) == before
+    assert [publication.step for publication in root.listing()] == [5]
+
+
 @pytest.mark.parametrize("kind", ["act-then-drop", "act-then-answer"])
 def test_a_finished_upload_whose_answer_was_lost(stub: Stub, root: S3Root, source: Path, kind: str) -> None:
     """C155: it is accepted because the object has our token and size, and is not sent a second time."""
