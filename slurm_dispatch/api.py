@@ -243,7 +243,7 @@ def latest(
     In a job use :func:`execution`: it gives every rank the same save, and one that nobody removes meanwhile.
 
     :param root: by default ``DISPATCH_CHECKPOINT``.
-    :param fallback: where the save of the latest is gone, take the next one.
+    :param fallback: where the save of the latest is gone (with ``to``, or damaged), take the next one.
     :param to: of a root in S3: bring the save below this folder of this host, whole, unless it is there already, and
         give that path; without it ``.path`` is ``s3://...``.
     :raises BadDataError: a name does not parse, or the save is gone.
