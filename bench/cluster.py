@@ -20,6 +20,9 @@ RUNS = 17
 """Slurm's scheduler works in rounds of about a second: fewer runs show which round they fell into."""
 REQUEUES = 2
 """Each takes over two minutes."""
+RAN_S = 5.0
+"""So long it has run when it is cancelled: the end of a start that root cancels at once may be a refused one, whose
+note is waited for."""
 MORE_S = 1.0
 """Goal: at most that much more than the plain sbatch."""
 WAIT_S = 300.0
@@ -88,6 +91,7 @@ def replacement(cluster: Cluster) -> float:
     said = cluster.run("login", argv, user="ada", input=SLEEPER).stdout
     first = int(said.split()[-1])
     wait_started(cluster, f"{name} to run", lambda: running(cluster, name))
+    time.sleep(RAN_S)
     begun = time.time()
     cluster.run("ctl", ["scancel", str(first)])
     taken = wait_started(cluster, f"the replacement of {name} to run", lambda: running(cluster, name, first)) - begun

@@ -7,9 +7,11 @@ from __future__ import annotations
 
 import re
 import statistics
+import time
 from datetime import datetime
 from typing import TYPE_CHECKING
 
+from bench.cluster import RAN_S
 from bench.row import Row
 from docker.rig import Cluster
 
@@ -56,6 +58,7 @@ def _replacements(cluster: Cluster, runs: int) -> list[float]:
     taken: list[float] = []
     for _ in range(runs):
         cluster.wait_job(number, ["RUNNING"])
+        time.sleep(RAN_S)
         cluster.run("ctl", ["scancel", str(number)])
         ended = _when(cluster, rf"REQUEST_KILL_JOB JobId={number} uid 0\b")
         number = cluster.wait_until(lambda old=number: _newer(cluster, old), 120.0, "the replacement")  # type: ignore[misc]

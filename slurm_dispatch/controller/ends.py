@@ -337,7 +337,7 @@ class _Observer:
         if outcome is Outcome.CANCELLED:
             if self.was_refused(told) or self.was_not_started(told, execution):
                 outcome = Outcome.LAUNCH_FAILED
-            elif self.may_be_refused(told):
+            elif self.may_be_refused(told, execution):
                 return Look(Unknown("whether it was refused, a note tells in a moment"), soon=True)
             elif told.by_uid is None and not known and not self.asked:
                 outcome = Outcome.LOST
@@ -425,9 +425,13 @@ class _Observer:
         """The cluster is known to have a PrologSlurmctld, which notes each start."""
         return any(map(is_set, lines_of(self.view.config or {}, "PrologSlurmctld")))
 
-    def may_be_refused(self, told: port.JobDetail) -> bool:
+    def may_be_refused(self, told: port.JobDetail, execution: Execution | None) -> bool:
         """Root cancelled it, as what is refused is, and so lately that the note can be younger than this pass."""
         if self.asked or self.view.notes is None or not self.has_gate or told.by_uid not in {None, 0}:
+            return False
+        # What the gate let through, by its note of this very start, and what then ran, was cancelled by an operator.
+        accepted = execution is not None and execution.started and execution.start_time == told.start_time
+        if accepted and (told.end_time or 0) - (told.start_time or 0) > REFUSED_S:
             return False
         return -SKEW_S < self.view.at - (told.end_time or 0) < REFUSED_S
 

@@ -64,6 +64,23 @@ def test_the_gate_is_known_by_what_each_release_says_of_it(rig: Rig, release: st
     assert "end" not in rig.kinds(key)
 
 
+@pytest.mark.parametrize(("ran_s", "waits"), [(2, True), (10, False)])
+def test_the_end_of_what_ran_and_root_cancelled_is_known_at_once(rig: Rig, ran_s: int, waits: bool) -> None:
+    """Only a start may be refused, and at once: there is a note of this very start that it was let through."""
+    key = rig.job("cancelled:resubmit,budget=2")
+    number = rig.object(key)
+    start = rig.slurm.start(number) - ran_s
+    rig.slurm.set(number, start_time=start)
+    rig.start_note(key, number, start)
+    rig.settle()
+    rig.slurm.end(number, "CANCELLED", by_uid=0, end_time=start + ran_s)
+    view = rig.view()
+    view.config = {**(view.config or {}), "PrologSlurmctld": "/etc/slurm/dispatch/prolog-slurmctld"}
+    view.__post_init__()
+    rig.tick(view=view)
+    assert ("end" not in rig.kinds(key)) is waits
+
+
 def test_a_refused_object_that_waits_again_is_cancelled(rig: Rig) -> None:
     key = rig.job(shared=True)
     number = rig.object(key)
