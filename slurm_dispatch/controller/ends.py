@@ -52,19 +52,10 @@ VIEW_AGE_S = 600.0
 is ahead, or was: the queue can be asked about it."""
 LOST_AFTER_S = 600.0
 """An end note that no source explains for this long is ``lost``; accounting is written within seconds."""
-WAITING = frozenset(
-    {
-        "PENDING",
-        "CONFIGURING",
-        "REQUEUED",
-        "REQUEUE_FED",
-        "REQUEUE_HOLD",
-        "SPECIAL_EXIT",
-        "RESV_DEL_HOLD",
-        "POWER_UP_NODE",
-        "EXPEDITING",
-    }
-)
+WAITING = frozenset({
+    "PENDING", "CONFIGURING", "REQUEUED", "REQUEUE_FED", "REQUEUE_HOLD", "SPECIAL_EXIT", "RESV_DEL_HOLD",
+    "POWER_UP_NODE", "EXPEDITING",
+})  # fmt: skip
 ALIVE = WAITING | {"RUNNING", "SUSPENDED", "STOPPED", "RESIZING", "SIGNALING", "STAGE_OUT"}
 """States of an object that has not ended. COMPLETING is none of them: it hides what the object is."""
 
@@ -430,8 +421,9 @@ class _Observer:
         if self.asked or self.view.notes is None or not self.has_gate or told.by_uid not in {None, 0}:
             return False
         # What the gate let through, by its note of this very start, and what then ran, was cancelled by an operator.
-        accepted = execution is not None and execution.started and execution.start_time == told.start_time
-        if accepted and (told.end_time or 0) - (told.start_time or 0) > REFUSED_S:
+        start = told.start_time
+        accepted = execution is not None and execution.started and execution.start_time == start
+        if accepted and start is not None and (told.end_time or 0) - start > REFUSED_S:
             return False
         return -SKEW_S < self.view.at - (told.end_time or 0) < REFUSED_S
 

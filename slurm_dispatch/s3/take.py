@@ -22,13 +22,13 @@ def take_latest(
     root: S3Root,
     take: Callable[[Save], str],
     *,
-    still: Callable[[Publication], bool] = lambda _: True,
+    wish: Callable[[Publication], bool] = lambda _: True,
     fallback: bool = False,
 ) -> Taken | None:
     """The latest save, once it is taken; asked for again as long as it goes or is outranked meanwhile.
 
     :param take: brings it and returns its path; ``AbsentError`` where it went, ``BadDataError`` where it is damaged.
-    :param still: whether it is to be taken, asked before; if not, a newer one is there by now.
+    :param wish: says that it is about to be read; false if a newer one is there by now.
     :param fallback: go on to the next one where the latest is gone or damaged.
     :returns: ``None`` if there is no publication.
     :raises BadDataError: a part of it is gone, and it is the latest still; with ``fallback``, so are all.
@@ -38,7 +38,7 @@ def take_latest(
         save = root.latest(fallback=fallback)
         if save is None:
             return None
-        if not still(save.publication):
+        if not wish(save.publication):
             continue
         try:
             return Taken(save, take(save))

@@ -312,7 +312,7 @@ def choose_remote(root: S3Root, place: Place, *, start_from: str | None, again: 
 
 def _taken(root: S3Root, place: Place, take: Callable[[Save], str]) -> Taken | None:
     """The latest save; the execution says before it reads one that it will resume from it."""
-    return take_latest(root, take, still=lambda publication: wish(root, place.attempt, place.epoch, publication))
+    return take_latest(root, take, wish=lambda publication: wish(root, place.attempt, place.epoch, publication))
 
 
 def _is_there(root: S3Root, choice: Choice) -> bool:
