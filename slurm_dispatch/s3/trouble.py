@@ -21,7 +21,8 @@ _AGAIN = frozenset({408, 409, 425, 429})
 _HINTS = {
     "AccessDenied": "these credentials may not do this",
     "ExpiredToken": "the session token is too old: get new credentials",
-    "InvalidAccessKeyId": "the store does not know this access key",
+    # SeaweedFS says it of temporary credentials that have expired.
+    "InvalidAccessKeyId": "the store does not know this access key, or no longer: temporary ones expire",
     "InvalidToken": "the store does not know this session token",
     "NoSuchBucket": "there is no such bucket",
     "RequestTimeTooSkewed": "the clock of this host, or of the store's, is wrong",
