@@ -159,6 +159,8 @@ def _waits_in_slurm(state: State, current: Submission, seen: ObjectAlive, now: f
     """It is pending. A hold that Slurm or an operator made is put on record and told, and never lifted by us (C043,
     C057): nobody here knows whether its cause is gone."""
     hold, it = state.slurm_hold, current.object
+    if state.phase is not Phase.QUEUED:
+        return [Nothing("it waits in Slurm again, and how its last execution ended is not known yet")]
     if it is not None and (hold.reason if hold is not None else "") != seen.held:
         return [_slurm_hold(current, it, seen.held or None)]
     if hold is None:

@@ -113,6 +113,7 @@ class Owned:
             if it.number == word.submission and it.object is not None and it.object.slurm_job_id == number:
                 elder = state.elder is not None and state.elder.number == it.number
                 gone = it.replaced or it.suspected is not None or elder or (number, word) in self.world.were_over
+                gone = gone or (it.number, number) in state.strays
                 return not gone
         return False  # nobody knows it: a stray of a number that was burnt or left
 

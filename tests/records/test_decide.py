@@ -231,6 +231,14 @@ def test_a_restart_by_slurm_is_recorded_once_and_decides_nothing() -> None:
     assert life.state.phase is Phase.QUEUED
 
 
+def test_a_hold_in_slurm_is_recorded_only_of_what_waits_by_the_record() -> None:
+    """Of what runs by the record, and waits again, the end is awaited: the fact would change nothing, and come again
+    with each look, some at each tick."""
+    held = alive(1, pending=True, held="JobHeldUser")
+    assert fact(ask(Life().intent(1).submitted(1), held), "slurm_hold")["reason"] == "JobHeldUser"
+    assert "not known yet" in nothing(ask(Life().run(1), held)).why
+
+
 def test_a_restart_that_nothing_tells_from_the_last_one_is_not_recorded_again_and_again() -> None:
     previous = ObjectEnded(1, 101, Outcome.NODE_FAIL, {}, restart=None, final=False)
     nothing(ask(Life().run(1), alive(1, previous=previous)))
