@@ -209,8 +209,11 @@ so `transformers`, `accelerate` and `orbax` prove nothing there without `--done`
 
 `make savers` runs the real libraries of `tests/savers/requirements.txt`: each program saves in a child that is killed
 just before a call at which a file of the save changes, for every such call, and then the helper scans once and
-latest is asked for. `make test` runs a sample. What is particular to saves of several files and several writers,
-and how each of those libraries resumes, is in [sharded-savers.md](sharded-savers.md).
+latest is asked for. `make test` runs a sample, and on the cluster a job of each of accelerate, Lightning, torch
+(plain files, and `torch.distributed.checkpoint` on two nodes) and Orbax that is taken away in the middle: its
+replacement, with one line of its script, goes on from the save that was the latest. What is particular to saves of
+several files and several writers, and how each of those libraries resumes, is in
+[sharded-savers.md](sharded-savers.md).
 """
 
 
