@@ -74,6 +74,8 @@ class Record:
             world.saw("a number of the record was lost to somebody else")
             return False
         assert expected_seq == len(self.facts) + 1, "a gap"
+        if by.startswith("tick@") and (self.facts[-1].kind, dict(self.facts[-1].body)) == (kind, dict(body)):
+            raise AssertionError(f"the fact {kind} changed nothing, and is said again")
         self.owned.check(kind, body)
         self.put(kind, by, body, at=at)
         return True
