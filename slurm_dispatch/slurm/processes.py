@@ -28,6 +28,8 @@ ROUNDS_MAX = 4
 could hide from one reading."""
 ENVIRONMENT_MAX = 16 << 20
 """Bytes of an environment that are read."""
+EXEC_S = 0.05
+"""A process that begins a program shows no environment until that is loaded."""
 _NAMES = (b"DISPATCH_ATTEMPT=", b"SLURM_DISPATCH_ATTEMPT=")
 _KERNEL_THREAD = 0x00200000
 _GONE = frozenset({errno.ENOENT, errno.ESRCH})
@@ -228,16 +230,26 @@ def carried(proc: str = "/proc") -> frozenset[str]:
         pids = psutil.pids()
     finally:
         psutil.PROCFS_PATH = "/proc"
-    for pid in pids:
-        try:
-            environment = _environment(f"{proc}/{pid}")
-        except OSError:
-            continue  # gone, or not for the caller to see
-        for variable in environment.split(b"\0"):
-            name, equals, value = variable.partition(b"=")
-            if equals and name + equals in _NAMES:
-                found.add(value.decode("ascii", "replace"))
+    beginning = [path for path in (f"{proc}/{pid}" for pid in pids) if not _carried_by(path, found)]
+    if beginning:
+        time.sleep(EXEC_S)
+        for path in beginning:
+            _carried_by(path, found)
     return frozenset(found)
+
+
+def _carried_by(path: str, found: set[str]) -> bool:
+    """Add the attempts that a process carries; false where it shows no environment, as while it begins a program."""
+    try:
+        environment = _environment(path)
+        shown = bool(environment) or _has_no_program(path)
+    except OSError:
+        return True  # gone, or not for the caller to see
+    for variable in environment.split(b"\0"):
+        name, equals, value = variable.partition(b"=")
+        if equals and name + equals in _NAMES:
+            found.add(value.decode("ascii", "replace"))
+    return shown
 
 
 def describe(left: Left) -> tuple[str, float | None]:

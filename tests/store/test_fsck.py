@@ -6,6 +6,7 @@ import json
 import os
 import shutil
 import subprocess
+import time
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -312,7 +313,10 @@ def test_gc_leaves_what_runs_on_this_node(root: CheckpointRoot, capsys: pytest.C
     published(root, NEW, SECOND, 10)
     ended(root, OLD, NEW)
     carrier = subprocess.Popen(["sleep", "600"], env={**os.environ, "DISPATCH_ATTEMPT": OLD})
+    environment = Path(f"/proc/{carrier.pid}/environ")
     try:
+        while not environment.read_bytes():  # it is begun, and not loaded yet
+            time.sleep(0.01)
         assert main(["gc", root.path, "--keep-last", "1", "--ended", OLD, "--json"]) == 0
     finally:
         carrier.kill()
