@@ -99,7 +99,7 @@ lint: venv
 	@.venv/bin/mypy --no-error-summary
 	@mkdir -p .make
 	@.venv/bin/lint-imports >.make/imports 2>&1 || { cat .make/imports; exit 1; }
-	@grep -rlE '^#!(/usr)?/bin/(env )?(ba|da)?sh|^# shellcheck shell=sh' --exclude-dir=.git --exclude-dir='.venv*' \
+	@grep -rlE '^#!(/usr)?/bin/(env )?(ba|da)?sh|^# shellcheck shell=sh' --exclude-dir=.git --exclude-dir='.venv*' --exclude-dir=.make \
 	    --exclude-dir=clusters --exclude='*.md' . | xargs shellcheck -x -P SCRIPTDIR
 	@echo "lint: clean"
 
