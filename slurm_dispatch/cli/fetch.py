@@ -62,8 +62,9 @@ def command(root: str | None, folder: str, fallback: bool, timeout: float, as_js
 
     Example: python train.py --resume "$(dispatch fetch --root s3://runs/llama --to "$TMPDIR")"
 
-    Exit codes: 0 printed; 64 usage; 66 there is no publication; 65 a name does not parse or the save is gone; 73
-    something of its name is there already; 74 the store or the disk failed; 78 the settings for S3 are wrong.
+    Exit codes: 0 printed; 64 usage; 66 there is no publication; 65 a name does not parse, or the save is gone or
+    damaged; 73 something of its name is there already; 74 the store or the disk failed; 78 the settings
+    for S3 are wrong.
     """
     place = the_root(root)
     opened = open_store(place, say=say, timeout_s=timeout)
